@@ -1,7 +1,8 @@
 """The contract of an engine: it starts and ends sandboxes and opens a byte stream into one. What happens inside is the guest's.
 
 An engine knows neither Django models nor HTTP. All of its methods run on the event loop that it was made on. Every failure leaves as
-one of ``sandboxes.errors``: ``StartFailed`` or ``EngineError``, its ``detail`` fit to be shown to a tenant. ``tests/contract/`` is the proof, the same for every engine.
+one of ``sandboxes.errors``: ``StartFailed`` or ``EngineError``, its ``detail`` fit to be shown to a tenant. ``tests/contract/`` is the
+proof, the same for every engine.
 """
 
 from __future__ import annotations
@@ -91,13 +92,19 @@ class Engine(Protocol):
         """The runtimes that ``open`` proved, in order of preference."""
 
     async def open(self) -> None:
-        """Prove every configured runtime with a self-test; ``EngineError`` says exactly what is missing and what to do. Called before anything else."""
+        """Prove every configured runtime with a self-test;
+
+        ``EngineError`` says exactly what is missing and what to do. Called before anything else.
+        """
 
     async def close(self) -> None:
         """Let go of watchers and streams. Sandboxes keep running."""
 
     async def start(self, spec: Spec) -> Running:
-        """Start a sandbox with the guest as its first process. Idempotent by name: one that runs is left as it is. On failure or cancellation nothing is left. Raises ``StartFailed``."""
+        """Start a sandbox with the guest as its first process.
+
+        Idempotent by name: one that runs is left as it is. On failure or cancellation nothing is left. Raises ``StartFailed``.
+        """
 
     async def end(self, name: str) -> None:
         """End a sandbox and remove all that it held, its own workdir included, a volume's data excluded. Returns when it is observed gone.
@@ -108,7 +115,9 @@ class Engine(Protocol):
         """Every sandbox of this deployment (and, on oci, of this host) that left any trace, by name."""
 
     def watch(self, died: Callable[[str, str], None]) -> None:
-        """Call ``died(name, reason)`` once, at once and without polling, when a sandbox that this engine started or observed dies without ``end``."""
+        """Call ``died(name, reason)`` once, at once and without polling, when a sandbox that this engine started or observed dies without
+        ``end``.
+        """
 
     async def connect(self, name: str) -> ByteStream:
         """Open a stream to the guest. Raises ``SandboxGone`` when there is no such sandbox, ``EngineError`` when it does not answer."""

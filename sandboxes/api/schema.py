@@ -1,0 +1,97 @@
+"""The OpenAPI document: what every operation has in common, said once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+
+ID = OpenApiParameter("id", str, OpenApiParameter.PATH, description="A sandbox that the org holds.")
+PROJECT = OpenApiParameter("project", str, description="Only those of this project.")
+STATUS = OpenApiParameter("status", str, description="Only those of this status: pending, running, parked or error.")
+LIMIT = OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": 200}, description="Rows at most.")
+CURSOR = OpenApiParameter("cursor", str, description="The page behind this cursor, which the last page gave as next.")
+PURGE = OpenApiParameter("purge", str, description="1 deletes the project's volume, too; nothing else does.")
+FILE_PATH = OpenApiParameter("path", str, description="A path in the workdir, percent-encoded bytes; empty is the workdir itself.")
+IDEMPOTENCY = OpenApiParameter(
+    "Idempotency-Key",
+    {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    OpenApiParameter.HEADER,
+    description="The same key leases once, however often it is sent.",
+)
+_PROBLEM = {
+    "type": "object",
+    "description": "RFC 9457. `code` is stable; some problems carry more members.",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string"},
+    },
+    "required": ["type", "title", "status", "detail", "code"],
+}
+_METHODS = ("get", "post", "put", "patch", "delete")
+
+
+class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "sandboxes.api.authentication.KeyAuthentication"
+    name = "key"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer", "description": "An API key of the org."}
+
+
+def operation(
+    name: str, summary: str, *, answers: dict[int, Any], body: Any = None, parameters: list[OpenApiParameter] | None = None
+) -> Callable[..., Any]:
+    """Describe a view's method. ``answers``: a serializer, ``bytes`` (text/plain) or None (nothing) by status."""
+    described: dict[Any, Any] = {}
+    for status, answer in answers.items():
+        described[(status, "text/plain") if answer is bytes else status] = OpenApiResponse(
+            {"type": "string", "format": "binary"} if answer is bytes else answer, description=summary
+        )
+    return extend_schema(
+        operation_id=name, summary=summary, request=body, responses=described, parameters=parameters or [], tags=["sandboxes"]
+    )
+
+
+def only_singular(endpoints: list[tuple[str, str, str, Any]], **_: Any) -> list[tuple[str, str, str, Any]]:
+    """Both prefixes serve the same; the document shows one."""
+    return [entry for entry in endpoints if not entry[0].startswith("/v1/sandboxes")]
+
+
+def describe_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Every operation may answer a problem, and a file is written by an application that Django's router does not know."""
+    result["components"].setdefault("schemas", {})["Problem"] = _PROBLEM
+    result["paths"]["/v1/sandbox/{id}/fs"]["post"] = _FILE_WRITE
+    problem = {"description": "A problem.", "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    for path in result["paths"].values():
+        for method in _METHODS:
+            if method in path:
+                path[method]["responses"]["default"] = problem
+    return result
+
+
+_FILE_WRITE: dict[str, Any] = {
+    "operationId": "post_sandbox_by_id_fs",
+    "summary": "Write a file: the body is its content, complete or nothing",
+    "tags": ["sandboxes"],
+    "security": [{"key": []}],
+    "parameters": [
+        {"in": "path", "name": "id", "schema": {"type": "string"}, "required": True, "description": "A sandbox that the org holds."},
+        {
+            "in": "query",
+            "name": "path",
+            "schema": {"type": "string", "minLength": 1},
+            "required": True,
+            "description": "A path in the workdir, percent-encoded bytes.",
+        },
+    ],
+    "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
+    "responses": {
+        "200": {"description": "Written.", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/WroteOut"}}}}
+    },
+}

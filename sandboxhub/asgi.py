@@ -1,0 +1,59 @@
+"""The ASGI application: Django, the file writes ahead of it, and the life of the hub and the reaper beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sandboxhub.settings")
+
+from sandboxhub.server import on_drain
+from sandboxhub.server.threads import get_asgi_application
+
+django_application = get_asgi_application()
+
+# Only now are the apps loaded.
+from django.conf import settings
+
+from sandboxes import reaper
+from sandboxes.api.files import FileWrites
+from sandboxes.api.limits import is_file_write
+from sandboxes.errors import SandboxError
+from sandboxes.lifecycle import current
+
+file_writes = FileWrites()
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    match scope["type"]:
+        case "lifespan":
+            await lifespan(receive, send)
+        case "http" if is_file_write(scope["method"], scope["path"]):
+            await file_writes(scope, receive, send)
+        case "http":
+            await django_application(scope, receive, send)
+        case _:
+            await send({"type": "websocket.close"})
+
+
+async def lifespan(receive: Any, send: Any) -> None:
+    """Prove the engine before the first request; let go of it after the last."""
+    await receive()
+    try:
+        hub = await current.open_hub()
+    except SandboxError as error:
+        await send({"type": "lifespan.startup.failed", "message": error.detail})
+        return
+    forget = on_drain(hub.interrupt.set)
+    reaping = asyncio.create_task(reaper.run(hub)) if settings.SANDBOXHUB_REAPER else None
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    forget()
+    if reaping is not None:
+        reaping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reaping
+    await current.close_hub()
+    await send({"type": "lifespan.shutdown.complete"})
