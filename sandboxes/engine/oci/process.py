@@ -1,0 +1,126 @@
+"""Programs of the host, run from the event loop.
+
+Not ``asyncio.create_subprocess_exec``: its ``wait`` returns only when every copy of the pipes is closed, and a sandbox keeps
+the ones that it was started with. Here outputs are files, and a process has ended when it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+_OUTPUT_LIMIT = 64 << 10
+
+#: All that a runtime's command line gets to see of the server's environment.
+_PASSED = ("GVISOR_SIDECAR_BINARIES_DIR",)
+
+
+def environment() -> dict[str, str]:
+    """Fixed, whatever the server's own is."""
+    found = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+    found.update({name: os.environ[name] for name in _PASSED if name in os.environ})
+    return found
+
+
+@dataclass(frozen=True)
+class Finished:
+    code: int | None  #: None: it was killed at its deadline
+    output: str  #: stdout and stderr, unless they went elsewhere
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+
+class Child(asyncio.SubprocessProtocol):
+    """A running process. It is the caller's to ``kill`` and to ``finish``."""
+
+    def __init__(self) -> None:
+        self.exited = asyncio.Event()
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)  # noqa: S101
+        self._transport = transport
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    @property
+    def code(self) -> int | None:
+        return self._transport.get_returncode() if self._transport else None
+
+    def kill(self) -> None:
+        if self._transport is not None and not self.exited.is_set():
+            try:
+                self._transport.send_signal(signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def release(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+async def spawn(argv: Sequence[str], *, stdin: int, stdout: int, stderr: int) -> Child:
+    """Start ``argv``. In a session of its own: a Ctrl-C meant for the server is not meant for it."""
+    _, child = await asyncio.get_running_loop().subprocess_exec(
+        Child, *argv, stdin=stdin, stdout=stdout, stderr=stderr, env=environment(), cwd="/", start_new_session=True
+    )
+    return child
+
+
+async def run(argv: Sequence[str], *, timeout: float, stdio: int | None = None, log: int | None = None) -> Finished:
+    """Run ``argv`` to its end, at most ``timeout`` seconds. Cancelled, it ends the process first.
+
+    ``stdio`` becomes stdin and stdout, ``log`` stderr, also of whatever ``argv`` leaves running.
+    Raises ``OSError`` when it cannot be started.
+    """
+    output = os.memfd_create("output", os.MFD_CLOEXEC)
+    try:
+        child = await spawn(
+            argv,
+            stdin=asyncio.subprocess.DEVNULL if stdio is None else stdio,
+            stdout=output if stdio is None else stdio,
+            stderr=output if log is None else log,
+        )
+        try:
+            await asyncio.wait_for(child.exited.wait(), timeout)
+            code = child.code
+        except TimeoutError:
+            code = None
+        finally:
+            child.kill()
+            await finish(child.exited.wait())
+            child.release()
+        return Finished(code, read_output(output))
+    finally:
+        os.close(output)
+
+
+def read_output(fd: int) -> str:
+    """The end of what was written to an output file."""
+    size = os.fstat(fd).st_size
+    return os.pread(fd, _OUTPUT_LIMIT, max(0, size - _OUTPUT_LIMIT)).decode(errors="replace")
+
+
+async def finish(work: Coroutine[Any, Any, _T]) -> _T:
+    """Await ``work`` to its end although this task may be cancelled; the cancellation is raised after it."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except Exception:  # noqa: BLE001 - raised by result() below
+            break
+    if cancelled is not None and not task.cancelled():
+        task.exception()  # the cancellation matters more, and this one is seen
+        raise cancelled
+    return task.result()
