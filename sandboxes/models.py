@@ -148,7 +148,7 @@ class Sandbox(models.Model):
     retry_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
 
-    objects: ClassVar[models.Manager[Sandbox]] = SandboxQuerySet.as_manager()  # type: ignore[assignment]
+    objects: ClassVar[models.Manager[Sandbox]] = SandboxQuerySet.as_manager()
 
     class Meta:
         ordering = ("-created_at", "-id")

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
-class Env(environ.FileAwareEnv):  # type: ignore[misc]
+class Env(environ.FileAwareEnv):
     """django-environ's ``FileAwareEnv`` (``NAME_FILE`` names a file that holds the value), with ranges, sizes and errors that name the
     setting.
     """

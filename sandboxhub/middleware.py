@@ -32,7 +32,7 @@ def off_api(base: type) -> type:
         async def process_view(self: Any, request: HttpRequest, *args: Any) -> Any:
             if request.path_info.startswith(API):
                 return None
-            return await sync_to_async(base.process_view)(self, request, *args)  # type: ignore[attr-defined]
+            return await sync_to_async(base.process_view)(self, request, *args)
 
         OffApi.process_view = process_view
     OffApi.__name__ = OffApi.__qualname__ = base.__name__

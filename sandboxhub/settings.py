@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from sandboxhub.env import Env, generated_secret, private_directory
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-env = Env()
+env = Env()  # type: ignore[no-untyped-call]
 
 # Where it listens and what it keeps
 BIND = env.str("BIND", default="127.0.0.1")

@@ -44,7 +44,7 @@ def handle(error: Exception, context: dict[str, Any]) -> HttpResponse:
             return respond(*of(error))
         case exceptions.MethodNotAllowed():
             allowed = ", ".join(context["view"].allowed_methods)
-            return respond(405, document(405, error.detail, "method_not_allowed"), {"Allow": allowed})
+            return respond(405, document(405, str(error.detail), "method_not_allowed"), {"Allow": allowed})
         case exceptions.ValidationError():
             return respond(400, document(400, _sentence(error.detail), "invalid_body", errors=error.detail))
         case exceptions.APIException():

@@ -55,7 +55,7 @@ class ProjectViewSet(ApiViewSet):
     def list(self, request: Request) -> Response:
         held = Prefetch("sandboxes", Sandbox.objects.filter(attached=True))
         projects = Project.objects.select_related("volume").prefetch_related(held).filter(org=self.org())
-        return Response({"projects": wire.ProjectOut(projects, many=True).data})
+        return Response({"projects": wire.ProjectOut(list(projects), many=True).data})
 
     @operation("get_project", "One project", answers={200: wire.ProjectOut})
     def retrieve(self, request: Request, slug: str) -> Response:
@@ -94,7 +94,7 @@ class VolumeViewSet(ApiViewSet):
     @operation("get_volumes", "The volumes of this org", answers={200: wire.VolumeListOut})
     def list(self, request: Request) -> Response:
         volumes = Volume.objects.select_related("project").filter(org=self.org(), deleting=False)
-        return Response({"volumes": wire.VolumeOut(volumes, many=True).data})
+        return Response({"volumes": wire.VolumeOut(list(volumes), many=True).data})
 
     @operation("get_volume", "One volume", answers={200: wire.VolumeOut})
     def retrieve(self, request: Request, name: str) -> Response:

@@ -67,7 +67,9 @@ class PathIn(IdIn):
 
 
 class WriteIn(PathIn):
-    data = Base64(help_text="The file's content; absent: empty.")
+    data = Base64(  # type: ignore[assignment]
+        help_text="The file's content; absent: empty."
+    )
 
 
 class EndIn(IdIn):
@@ -81,7 +83,7 @@ class ProjectIn(serializers.Serializer[Any]):
 # Answers. Members that are empty are left out.
 
 
-class SandboxOut(serializers.Serializer[Sandbox]):
+class SandboxOut(serializers.Serializer[Any]):
     id = serializers.CharField()
     org = serializers.CharField()
     kind = serializers.CharField()
@@ -126,7 +128,7 @@ class SandboxListOut(serializers.Serializer[Any]):
     next = serializers.CharField(required=False, help_text="The cursor of the next page, when there is one.")
 
 
-class LeasedOut(serializers.Serializer[Sandbox]):
+class LeasedOut(serializers.Serializer[Any]):
     id = serializers.CharField()
     status = serializers.ChoiceField(["pending", "running", "parked", "error"])
     workdir = serializers.CharField()
@@ -155,7 +157,7 @@ class ResultOut(serializers.Serializer[Any]):
 class BlobOut(serializers.Serializer[Any]):
     path = serializers.CharField()
     dir = serializers.BooleanField()
-    data = serializers.CharField(required=False, help_text="The file in base64.")
+    data = serializers.CharField(required=False, help_text="The file in base64.")  # type: ignore[assignment]
     entries = serializers.ListField(child=serializers.CharField(), required=False)
 
 
@@ -179,7 +181,7 @@ class OrgOut(serializers.Serializer[Any]):
     volumes = serializers.IntegerField()
 
 
-class ProjectOut(serializers.Serializer[Project]):
+class ProjectOut(serializers.Serializer[Any]):
     project = serializers.CharField()
     createdAt = serializers.IntegerField()
     sandbox = serializers.CharField(required=False, help_text="The lease that holds it.")
@@ -198,7 +200,7 @@ class ProjectListOut(serializers.Serializer[Any]):
     projects = ProjectOut(many=True)
 
 
-class VolumeOut(serializers.Serializer[Volume]):
+class VolumeOut(serializers.Serializer[Any]):
     name = serializers.CharField()
     project = serializers.CharField()
     size = serializers.IntegerField(help_text="Bytes.")

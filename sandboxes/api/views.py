@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -99,7 +99,7 @@ class SandboxViewSet(LeaseActions):
         if status := self.query("status"):
             rows = rows.filter(state=status) if status in PUBLIC else rows.none()
         if cursor := self.query("cursor"):
-            rows = _after(rows, cursor)
+            rows = rows.filter(_after(cursor))
         limit = _limit(self.query("limit"))
         page = list(rows[: limit + 1])
         body: dict[str, Any] = {"sandboxes": wire.SandboxOut(page[:limit], many=True).data}
@@ -229,10 +229,10 @@ def _cursor(last: Sandbox) -> str:
     return f"{(last.created_at - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)}-{last.pk}"
 
 
-def _after(rows: QuerySet[Sandbox], cursor: str) -> QuerySet[Sandbox]:
+def _after(cursor: str) -> Q:
     """The rows behind the one that ``cursor`` names, in the list's order."""
     match = _CURSOR.fullmatch(cursor)
     if match is None:
         raise errors.InvalidRequest("cursor: not one that a list gave out")
     created = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=int(match[1]))
-    return rows.filter(Q(created_at__lt=created) | Q(created_at=created, pk__lt=match[2]))
+    return Q(created_at__lt=created) | Q(created_at=created, pk__lt=match[2])

@@ -9,7 +9,8 @@ from typing import TypeVar
 from django.conf import settings
 
 from sandboxes.engine.base import Engine
-from sandboxes.engine.oci.engine import OciConfig, OciEngine
+from sandboxes.engine.oci.config import OciConfig
+from sandboxes.engine.oci.engine import OciEngine
 from sandboxes.lifecycle.hub import Hub
 from sandboxes.lifecycle.threads import LoopThread, in_thread, run_on
 from sandboxes.models import Deployment

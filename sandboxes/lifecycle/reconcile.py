@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 def _rows() -> dict[str, Sandbox]:
     """The leases of this host that something may be running for, by container."""
-    mine = Sandbox.objects.here(settings.SANDBOXHUB_ENGINE, settings.SANDBOXHUB_HOST).exclude(state=State.ENDED)  # type: ignore[attr-defined]
+    mine = Sandbox.objects.here(settings.SANDBOXHUB_ENGINE, settings.SANDBOXHUB_HOST).exclude(state=State.ENDED)
     return {sandbox.container: sandbox for sandbox in mine}
 
 

@@ -309,7 +309,7 @@ class Due:
 def due(engine: str, host: str) -> Due:
     """Everything that is due now, by index."""
     now = timezone.now()
-    mine = Sandbox.objects.here(engine, host)  # type: ignore[attr-defined]
+    mine = Sandbox.objects.here(engine, host)
     expired = [(sandbox, "lease expired") for sandbox in mine.filter(state__in=PUBLIC, expires_at__lte=now)]
     seen = mine.filter(state=State.ERROR, failed_at__lte=now - timedelta(seconds=policy.ERROR_VISIBLE), expires_at__gt=now)
     return Due(

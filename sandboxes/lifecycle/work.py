@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from sandboxes import errors
 from sandboxes.guest import commands
 from sandboxes.guest.client import Command, Guest
-from sandboxes.guest.files import Entry, FileReader, Stat
+from sandboxes.guest.files import FileReader
+from sandboxes.guest.protocol import Entry, Stat
 from sandboxes.lifecycle.hub import Hub
 from sandboxes.models import Sandbox, State
 

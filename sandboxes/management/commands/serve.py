@@ -55,11 +55,9 @@ class Command(BaseCommand):
         org, _ = Org.objects.get_or_create(slug="main")
         _key, text = ApiKey.create(org, name="first key")
         Deployment.instance_id()
-        self._say(
-            f"Admin login: admin / {password}   (shown once)\nAPI key of org main: {text}   (shown once)\n\n{
-                EXAMPLE.format(key=text, url=url)
-            }"
-        )
+        self._say(f"Shown once:  admin login  admin / {password}")
+        self._say(f"Shown once:  API key of org main  {text}\n")
+        self._say(EXAMPLE.format(key=text, url=url))
 
     def _say(self, text: str) -> None:
         self.stdout.write(text)
