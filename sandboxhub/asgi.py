@@ -46,7 +46,7 @@ async def lifespan(receive: Any, send: Any) -> None:
     except SandboxError as error:
         await send({"type": "lifespan.startup.failed", "message": error.detail})
         return
-    forget = on_drain(hub.interrupt.set)
+    forget = on_drain(hub.interrupt.give)
     reaping = asyncio.create_task(reaper.run(hub)) if settings.SANDBOXHUB_REAPER else None
     await send({"type": "lifespan.startup.complete"})
     await receive()

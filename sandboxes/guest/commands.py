@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import enum
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,6 +28,7 @@ class Outcome(enum.Enum):
     NOT_STARTED = "not_started"
     TIMED_OUT = "timed_out"
     STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,41 @@ class Collected:
         return self.result(Outcome.EXITED, exit.value)
 
 
-async def run(guest: Guest, command: Command, *, stdin: bytes = b"", limit: int = 1 << 20, timeout: float) -> Result:
+class Interrupt:
+    """Tells commands under way, and those to come, to give up at once."""
+
+    def __init__(self) -> None:
+        self.given = False
+        self._deadlines: set[asyncio.Timeout] = set()
+
+    def give(self) -> None:
+        self.given = True
+        for deadline in self._deadlines:
+            deadline.reschedule(0)
+
+    @contextlib.contextmanager
+    def cuts(self, deadline: asyncio.Timeout) -> Iterator[None]:
+        """Bring ``deadline`` forward when the interrupt is given meanwhile."""
+        self._deadlines.add(deadline)
+        if self.given:
+            deadline.reschedule(0)
+        try:
+            yield
+        finally:
+            self._deadlines.discard(deadline)
+
+
+async def run(
+    guest: Guest, command: Command, *, stdin: bytes = b"", limit: int = 1 << 20, timeout: float, interrupt: Interrupt | None = None
+) -> Result:
     """Run ``command`` with ``stdin`` as its input, and collect up to ``limit`` bytes of each output.
 
     Returns when its main process has exited; what it left in the background keeps running, its later output is discarded. After
-    ``timeout`` seconds, and when cancelled, everything that it started is killed before this returns or raises. Raises ``RunLost``,
+    ``timeout`` seconds, at an ``interrupt``, and when cancelled, everything that it started is killed before this returns or raises. Raises ``RunLost``,
     a ``GuestLost``; also ``GuestLost`` before it began.
     """
     deadline = asyncio.get_running_loop().time() + timeout
+    interrupt = interrupt or Interrupt()
     output = Collected(limit)
     try:
         async with asyncio.timeout_at(deadline):
@@ -121,11 +149,13 @@ async def run(guest: Guest, command: Command, *, stdin: bytes = b"", limit: int 
     feeding = None if process.feed(stdin) else asyncio.create_task(_feed(process, stdin))
     try:
         try:
-            async with asyncio.timeout_at(deadline):
-                return output.result_of(await output.until_exit(process))
+            async with asyncio.timeout_at(deadline) as timer:
+                with interrupt.cuts(timer):
+                    return output.result_of(await output.until_exit(process))
         except TimeoutError:
             left = await _uninterrupted(_kill(guest, process, output))
-            return output.result(Outcome.TIMED_OUT, _BY_SIGNAL + signal.SIGKILL, signal=signal.SIGKILL, left=left)
+            outcome = Outcome.INTERRUPTED if interrupt.given else Outcome.TIMED_OUT
+            return output.result(outcome, _BY_SIGNAL + signal.SIGKILL, signal=signal.SIGKILL, left=left)
         except asyncio.CancelledError:
             with contextlib.suppress(GuestLost):  # then the guest kills
                 await _uninterrupted(_kill(guest, process, output))

@@ -17,6 +17,7 @@ import structlog
 from sandboxes import errors
 from sandboxes.engine.base import Engine
 from sandboxes.guest.client import Guest
+from sandboxes.guest.commands import Interrupt
 from sandboxes.lifecycle import transitions
 from sandboxes.lifecycle.threads import in_thread
 
@@ -31,7 +32,7 @@ class Hub:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.interrupt = asyncio.Event()  #: set when running commands must give up: the server drains
+        self.interrupt = Interrupt()  #: given when running commands must give up: the server drains
         self._starts: dict[str, asyncio.Task[None]] = {}  # by lease
         self._ends: dict[str, asyncio.Task[None]] = {}  # by lease
         self._guests: dict[str, asyncio.Task[Guest]] = {}  # by container
