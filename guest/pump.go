@@ -1,0 +1,192 @@
+package main
+
+import (
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipes of a command; the other ends are the child's.
+type pipes struct {
+	stdin, stdout, stderr *os.File // stdin is nil if it is /dev/null
+	children              [3]*os.File
+}
+
+func (k *command) openPipes() (*pipes, error) {
+	p := &pipes{}
+	var err error
+	if k.in != nil {
+		p.children[0], p.stdin, err = os.Pipe()
+	} else {
+		p.children[0], err = os.Open(os.DevNull)
+	}
+	if err == nil {
+		p.stdout, p.children[1], err = os.Pipe()
+	}
+	if err == nil {
+		p.stderr, p.children[2], err = os.Pipe()
+	}
+	if err != nil {
+		p.closeOurs()
+		p.closeChildren()
+		return nil, err
+	}
+	return p, nil
+}
+
+// files sets the child's ends to blocking mode, as programs expect (File.Fd does).
+func (p *pipes) files() []uintptr {
+	return []uintptr{p.children[0].Fd(), p.children[1].Fd(), p.children[2].Fd()}
+}
+
+func (p *pipes) closeOurs() { closeFiles(p.stdin, p.stdout, p.stderr) }
+
+func (p *pipes) closeChildren() { closeFiles(p.children[:]...) }
+
+func closeFiles(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// output moves one pipe to the connection. It holds no memory of its own: data is read only when it may be sent, straight
+// into the connection's frame.
+type output struct {
+	k        *command
+	kind     byte
+	f        *os.File
+	raw      syscall.RawConn
+	moved    uint64        // bytes sent; under conn.wmu
+	eof      bool          // under conn.wmu
+	progress chan struct{} // filled after each change of the two
+}
+
+func newOutput(k *command, kind byte, f *os.File) *output {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		panic(err) // only for a nil file
+	}
+	return &output{k: k, kind: kind, f: f, raw: raw, progress: make(chan struct{}, 1)}
+}
+
+func (o *output) run() {
+	defer o.f.Close()
+	c := o.k.c
+	for {
+		if !o.readable() {
+			break
+		}
+		n, more, stalled := o.move()
+		if !more {
+			break
+		}
+		if stalled && n == 0 && !o.k.window.wait(1, c.gone) {
+			o.discard() // released, or the connection has gone
+			break
+		}
+	}
+	c.wmu.Lock()
+	o.eof = true
+	if !o.k.isReleased() {
+		c.write(newFrame(1).u8(o.kind).seal(rOutEOF, o.k.id))
+	}
+	c.wmu.Unlock()
+	o.noteProgress()
+}
+
+// readable waits until there is something to read; false at the end of the output.
+func (o *output) readable() bool {
+	data := false
+	err := o.raw.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(p, 0); err != nil || n == 0 {
+			return false
+		}
+		data = p[0].Revents&unix.POLLIN != 0
+		return true
+	})
+	return err == nil && data
+}
+
+// move sends what is there and may be sent.
+func (o *output) move() (n int, more, stalled bool) {
+	c := o.k.c
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	allowed := o.k.window.take(maxFrame)
+	if allowed == 0 {
+		return 0, true, true
+	}
+	n, err := o.read(c.wbuf[headerSize : headerSize+allowed])
+	o.k.window.giveBack(allowed - max(n, 0))
+	if n <= 0 {
+		return 0, err == syscall.EAGAIN || err == syscall.EINTR, false
+	}
+	c.write(encoder(c.wbuf[:headerSize+n]).seal(o.kind, o.k.id))
+	o.moved += uint64(n)
+	o.noteProgress()
+	return n, true, false
+}
+
+// read does not wait.
+func (o *output) read(buf []byte) (n int, err error) {
+	failed := o.raw.Control(func(fd uintptr) { n, err = syscall.Read(int(fd), buf) })
+	if failed != nil {
+		return 0, failed
+	}
+	return n, err
+}
+
+// discard keeps programs that still write from blocking, until the connection has gone.
+func (o *output) discard() {
+	var buf []byte
+	for !o.k.c.isGone() && o.readable() {
+		if buf == nil {
+			buf = make([]byte, 16<<10)
+		}
+		if n, err := o.read(buf); n == 0 && err == nil {
+			return
+		}
+	}
+}
+
+func (o *output) noteProgress() {
+	select {
+	case o.progress <- struct{}{}:
+	default:
+	}
+}
+
+// pending says how many bytes are in the pipe.
+func (o *output) pending() int {
+	n := 0
+	_ = o.raw.Control(func(fd uintptr) { // fails if it is closed: then nothing is
+		if v, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+			n = v
+		}
+	})
+	return n
+}
+
+// reached waits until so many bytes have been sent.
+func (o *output) reached(target uint64, deadline <-chan time.Time) bool {
+	for {
+		o.k.c.wmu.Lock()
+		ok := o.moved >= target || o.eof
+		o.k.c.wmu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-o.progress:
+		case <-o.k.c.gone:
+			return false
+		case <-deadline:
+			return false
+		}
+	}
+}
