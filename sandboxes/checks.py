@@ -26,5 +26,6 @@ def settings_are_known(**_: Any) -> list[CheckMessage]:
         "SANDBOXHUB_SECURE",
         "SANDBOXHUB_DRAIN",
     }
-    given = {name.removesuffix("_FILE") for name in os.environ if name.startswith("SANDBOXHUB_")}
+    known |= {f"{name}_FILE" for name in known}
+    given = {name for name in os.environ if name.startswith("SANDBOXHUB_")}
     return [Error(f"{name} is not a setting of Sandboxhub", id="sandboxes.E002") for name in sorted(given - known)]
