@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging.config
+import sys
 from typing import Any
 
 import structlog
@@ -10,7 +11,8 @@ import structlog
 
 def configure(options: dict[str, str]) -> None:
     """``options``: ``level`` and ``format`` (``console`` or ``json``), from settings."""
-    renderer: Any = structlog.processors.JSONRenderer() if options["format"] == "json" else structlog.dev.ConsoleRenderer()
+    console = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    renderer: Any = structlog.processors.JSONRenderer() if options["format"] == "json" else console
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,

@@ -31,7 +31,9 @@ def of(error: errors.SandboxError) -> tuple[int, dict[str, Any], dict[str, str]]
 
 
 def respond(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> HttpResponse:
-    return HttpResponse(json.dumps(body), status=status, content_type=CONTENT_TYPE, headers=headers or {})
+    response = HttpResponse(json.dumps(body), status=status, content_type=CONTENT_TYPE, headers=headers or {})
+    response._has_been_logged = True  # type: ignore[attr-defined]  # what is worth a line was logged here, with its cause
+    return response
 
 
 def handle(error: Exception, context: dict[str, Any]) -> HttpResponse:

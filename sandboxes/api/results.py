@@ -31,7 +31,7 @@ def answer(result: Result, *, timeout: int, encoding: str, secrets: list[bytes])
             raise errors.Stopped("the command was stopped", members=members)
         case Outcome.INTERRUPTED:
             raise errors.Draining("the server is going away; the command was ended", members=members)
-    members["exitCode"] = result.code
+    members = {"exitCode": result.code, **members}
     if result.signal is not None:
         members["signal"] = result.signal
     if result.start_error is not None:
