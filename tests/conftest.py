@@ -1,0 +1,85 @@
+"""What the black-box tests share: one deployment that serves, and sandboxes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from harness.client import Api, Lease
+from harness.server import Server, deployment
+
+RUNTIMES = ("gvisor", "runc")
+MIB = 1 << 20
+MAX_FILE = 128 * MIB
+MAX_BODY = 4 * MIB
+EXEC_TIMEOUT = 100
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with both runtimes and small limits; its log must stay free of errors."""
+    with deployment(
+        tmp_path_factory.mktemp("deployment") / "home",
+        SANDBOXHUB_RUNTIMES=",".join(RUNTIMES),
+        SANDBOXHUB_MEMORY="256MiB",
+        SANDBOXHUB_DISK="256MiB",
+        SANDBOXHUB_VOLUME_SIZE="32MiB",
+        SANDBOXHUB_MAX_FILE=str(MAX_FILE),
+        SANDBOXHUB_MAX_BODY=str(MAX_BODY),
+        SANDBOXHUB_EXEC_TIMEOUT=str(EXEC_TIMEOUT),
+        SANDBOXHUB_REAP_INTERVAL="0.5",
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def api(server: Server) -> Api:
+    """The API, with a key of org ``acme`` that may do everything."""
+    return server.api("acme")
+
+
+@pytest.fixture(params=RUNTIMES)
+def runtime(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def _shared(api: Api) -> Callable[[str], Lease]:
+    leases: dict[str, Lease] = {}
+
+    def get(runtime: str) -> Lease:
+        if runtime not in leases:
+            leases[runtime] = api.create(runtime=runtime, ttlSec=86_400)
+        return leases[runtime]
+
+    return get
+
+
+@pytest.fixture
+def box(_shared: Callable[[str], Lease], runtime: str) -> Lease:
+    """A sandbox of each runtime, with an empty workdir. Many tests use the same one: no test may harm it."""
+    lease = _shared(runtime)
+    lease.exec("find", ".", "-mindepth", "1", "-delete")
+    assert lease.read("") == b"\n"
+    return lease
+
+
+@pytest.fixture
+def one_box(_shared: Callable[[str], Lease]) -> Lease:
+    """As ``box``, of one runtime only, for what does not depend on it."""
+    return _shared("runc")
+
+
+@pytest.fixture
+def fresh(api: Api, runtime: str) -> Iterator[Callable[..., Lease]]:
+    """Lease sandboxes of their own; they are ended afterwards."""
+    taken: list[Lease] = []
+
+    def create(**members: Any) -> Lease:
+        taken.append(api.create(runtime=runtime, **members))
+        return taken[-1]
+
+    yield create
+    for lease in taken:
+        assert api.delete(lease.path, params={"purge": "1"}).status_code in (204, 404)
