@@ -63,6 +63,7 @@ class Project(models.Model):
 
     class Meta:
         ordering = ("slug",)
+        default_permissions = ("view",)
         constraints = (models.UniqueConstraint(fields=("org", "slug"), name="one_project_per_slug"),)
 
     def __str__(self) -> str:
@@ -84,6 +85,7 @@ class Volume(models.Model):
 
     class Meta:
         ordering = ("name",)
+        default_permissions = ("view", "delete")
 
     def __str__(self) -> str:
         return self.name
@@ -152,6 +154,8 @@ class Sandbox(models.Model):
 
     class Meta:
         ordering = ("-created_at", "-id")
+        default_permissions = ("view",)
+        permissions = (("reap_sandbox", "Can end anybody's lease"),)
         constraints = (
             models.UniqueConstraint(fields=("project",), condition=Q(attached=True), name="one_lease_attached_per_project"),
             models.UniqueConstraint(
@@ -160,6 +164,7 @@ class Sandbox(models.Model):
         )
         indexes = (
             models.Index(fields=("org", "-created_at", "-id"), condition=Q(state__in=PUBLIC), name="leases_of_an_org"),
+            models.Index(fields=("-created_at", "-id"), name="leases_by_age"),
             models.Index(fields=("expires_at",), condition=Q(state__in=PUBLIC), name="leases_that_expire"),
             models.Index(fields=("retry_at",), condition=Q(state=State.ENDING), name="leases_that_end"),
         )
@@ -203,17 +208,17 @@ class ApiKey(models.Model):
     @classmethod
     def create(cls, org: Org, *, name: str = "", scopes: list[str] | None = None, expires_at: datetime | None = None) -> tuple[ApiKey, str]:
         """Make a key; its text is returned once and cannot be had again."""
-        prefix = secrets.token_hex(6)
-        text = f"sbx_{prefix}_{secrets.token_urlsafe(32)}"
-        key = cls.objects.create(
-            org=org,
-            name=name,
-            prefix=prefix,
-            digest=cls.hash(text),
-            scopes=cls.Scope.values if scopes is None else scopes,
-            expires_at=expires_at,
-        )
+        key = cls(org=org, name=name, scopes=cls.Scope.values if scopes is None else scopes, expires_at=expires_at)
+        text = key.issue()
+        key.save(force_insert=True)
         return key, text
+
+    def issue(self) -> str:
+        """Give a key that is not saved yet its secret; the text is returned once and cannot be had again."""
+        self.prefix = secrets.token_hex(6)
+        text = f"sbx_{self.prefix}_{secrets.token_urlsafe(32)}"
+        self.digest = self.hash(text)
+        return text
 
     @staticmethod
     def hash(text: str) -> str:
@@ -239,6 +244,7 @@ class Event(models.Model):
 
     class Meta:
         ordering = ("-at", "-id")
+        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.sandbox}"
