@@ -35,8 +35,9 @@ def answer(result: Result, *, timeout: int, encoding: str, secrets: list[bytes])
     if result.signal is not None:
         members["signal"] = result.signal
     if result.start_error is not None:
-        members["startError"] = result.start_error
-        members["stderr"] = _text(f"{result.start_error}\n".encode(), False, encoding)
+        reason = blind.redact(result.start_error.encode(), secrets)
+        members["startError"] = reason.decode()
+        members["stderr"] = _text(reason + b"\n", False, encoding)
     return members
 
 
