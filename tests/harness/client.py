@@ -29,8 +29,9 @@ class Api:
         session = self._local.__dict__.setdefault("session", requests.Session())
         response: requests.Response = session.request(method, f"{self.url}/v1{path}", headers=headers, timeout=300, **options)
         assert response.status_code != 500, response.text
-        assert response.headers["Cache-Control"] == "no-store" or response.status_code in (404, 405)
-        if response.status_code >= 400 and method != "HEAD":
+        if response.status_code < 400:
+            assert (response.headers["Cache-Control"], response.headers["X-Content-Type-Options"]) == ("no-store", "nosniff")
+        elif method != "HEAD":
             check_problem(response)
         return response
 
