@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from django.conf import settings
 
@@ -72,7 +73,55 @@ def end(sandbox: Sandbox, *, reason: str, actor: str, purge: bool = False, wait:
     """
     if not transitions.begin_end(sandbox, reason=reason, actor=actor, purge=purge):
         raise errors.NotFound("no such sandbox")
-    call(_end_here, sandbox.pk, wait)
+    if _is_here(sandbox):
+        call(_end_here, sandbox.pk, wait)
+
+
+def _is_here(sandbox: Sandbox) -> bool:
+    """Whether this process may end it: to any other host, nothing of it is to be seen, which is not the same as gone."""
+    return (sandbox.engine, sandbox.host) == (settings.SANDBOXHUB_ENGINE, settings.SANDBOXHUB_HOST)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What has become of the leases that ``end_all`` was given, by id."""
+
+    gone: list[str] = field(default_factory=list)  #: observed gone
+    ending: list[str] = field(default_factory=list)  #: takes longer; or the host that runs it ends it
+    failed: dict[str, str] = field(default_factory=dict)  #: the first attempt failed, and why; it is tried again for ever
+    already: list[str] = field(default_factory=list)  #: somebody else ended it before
+
+    @property
+    def begun(self) -> set[str]:
+        """Those that this call ended."""
+        return {*self.gone, *self.ending, *self.failed}
+
+
+def end_all(sandboxes: Sequence[Sandbox], *, reason: str, actor: str, purge: bool = False, wait: float = policy.END_WAIT) -> Ends:
+    """End many leases at once; the call waits for all of them together, ``wait`` seconds at most."""
+    ends = Ends()
+    begun = []
+    for sandbox in sandboxes:
+        if transitions.begin_end(sandbox, reason=reason, actor=actor, purge=purge):
+            begun.append(sandbox)
+        else:
+            ends.already.append(sandbox.pk)
+    here = [sandbox.pk for sandbox in begun if _is_here(sandbox)]
+    unusable = ""
+    if here:
+        try:
+            call(_end_all_here, here, wait)
+        except errors.EngineError as error:  # this process has no engine that works; one that has will end them
+            unusable = error.detail
+    rows = Sandbox.objects.filter(pk__in=[sandbox.pk for sandbox in begun])
+    for pk, state, end_error in rows.values_list("pk", "state", "end_error"):
+        if state == State.ENDED:
+            ends.gone.append(pk)
+        elif end_error or (unusable and pk in here):
+            ends.failed[pk] = end_error or unusable
+        else:
+            ends.ending.append(pk)
+    return ends
 
 
 def delete_volume(volume: Volume, *, actor: str) -> None:
@@ -104,6 +153,10 @@ async def _until_released(hub: Hub, pk: str, timeout: float) -> None:
 async def _end_here(hub: Hub, pk: str, timeout: float) -> None:
     hub.begin_end(pk)
     await hub.wait_ended(pk, timeout)
+
+
+async def _end_all_here(hub: Hub, pks: Sequence[str], timeout: float) -> None:
+    await asyncio.wait([hub.begin_end(pk) for pk in pks], timeout=timeout)
 
 
 async def _until(pk: str, good: Callable[[str, bool], bool], timeout: float) -> None:
