@@ -154,6 +154,7 @@ class Sandbox(models.Model):
 
     class Meta:
         ordering = ("-created_at", "-id")
+        verbose_name_plural = "sandboxes"
         default_permissions = ("view",)
         permissions = (("reap_sandbox", "Can end anybody's lease"),)
         constraints = (
@@ -199,8 +200,11 @@ class ApiKey(models.Model):
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False, help_text="To the minute.")
 
+    text = ""  #: the key itself: only where it was just made, and never stored
+
     class Meta:
         ordering = ("-created_at",)
+        verbose_name = "API key"
 
     def __str__(self) -> str:
         return f"sbx_{self.prefix}"
@@ -209,16 +213,15 @@ class ApiKey(models.Model):
     def create(cls, org: Org, *, name: str = "", scopes: list[str] | None = None, expires_at: datetime | None = None) -> tuple[ApiKey, str]:
         """Make a key; its text is returned once and cannot be had again."""
         key = cls(org=org, name=name, scopes=cls.Scope.values if scopes is None else scopes, expires_at=expires_at)
-        text = key.issue()
+        key.issue()
         key.save(force_insert=True)
-        return key, text
+        return key, key.text
 
-    def issue(self) -> str:
-        """Give a key that is not saved yet its secret; the text is returned once and cannot be had again."""
+    def issue(self) -> None:
+        """Give a key that is not saved yet its secret, in ``text``."""
         self.prefix = secrets.token_hex(6)
-        text = f"sbx_{self.prefix}_{secrets.token_urlsafe(32)}"
-        self.digest = self.hash(text)
-        return text
+        self.text = f"sbx_{self.prefix}_{secrets.token_urlsafe(32)}"
+        self.digest = self.hash(self.text)
 
     @staticmethod
     def hash(text: str) -> str:
