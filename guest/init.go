@@ -150,9 +150,12 @@ func protect() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl(PR_SET_CHILD_SUBREAPER)", err)
 	}
+	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
+		return os.NewSyscallError("close_range", err) // what was inherited is no command's business
+	}
 	// Handled, not ignored: commands would inherit that. Nobody reads the channel.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT)
-	return nil
+	return os.NewSyscallError("rt_sigaction", ignoreSentFaults())
 }
 
 // exitOnTerm: a sandbox that is asked to end does.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -57,7 +58,7 @@ type options struct {
 func parseInit(args []string) (options, error) {
 	o := options{socket: socketName}
 	f := flag.NewFlagSet("init", flag.ContinueOnError)
-	f.SetOutput(os.Stderr)
+	f.SetOutput(io.Discard) // main says what is wrong
 	f.StringVar(&o.workdir, "workdir", "", "absolute path of the directory that file operations are confined to")
 	f.IntVar(&o.uid, "uid", -1, "user of the commands and of all file work")
 	f.IntVar(&o.gid, "gid", -1, "group of the commands and of all file work")
