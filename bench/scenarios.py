@@ -1,0 +1,180 @@
+"""What is measured. Every scenario interleaves the product with its baseline, so that both meet the same moments of the machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+from bench.bare import Bare
+from bench.client import Client
+from bench.report import Row
+from bench.samples import Samples, interleaved, timed
+from bench.sides import Api, give_through_guest, new_name, take_through_guest, through_api, through_guest
+from sandboxes.guest import Guest
+
+BULK = 100_000_000  #: bytes
+MEMORY_MOST = 32.0  #: MB that a server may grow by, whatever it moves
+_AT_ONCE = 100
+_FILE = "/work/bulk"
+_FILL = ("sh", "-c", f"head -c {BULK} /dev/zero > {_FILE}")
+_SOURCE = ("cat", _FILE)
+_SINK = ("sh", "-c", "exec cat > /dev/null")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """One runtime, with one living sandbox on each side."""
+
+    runtime: str
+    bare: Bare
+    container: str
+    guest: Guest
+    api: Api
+    lease: str
+
+    def row(self, name: str, samples: Samples, bare: Samples | None = None, target: float | None = None) -> Row:
+        return Row(self.runtime, name, samples, bare, target)
+
+    def target(self, gvisor: float, runc: float | None) -> float | None:
+        return gvisor if self.runtime == "gvisor" else runc
+
+
+async def latency(sides: Sides, rounds: int) -> list[Row]:
+    client, path = sides.api.client, f"/v1/sandboxes/{sides.lease}"
+
+    async def bare() -> None:
+        sides.bare.exec(sides.container, "true")
+
+    found = await interleaved(
+        rounds,
+        {
+            "bare": bare,
+            "guest": lambda: through_guest(sides.guest, "true"),
+            "api": lambda: through_api(client, sides.lease, "true"),
+            "get": lambda: client.call("GET", path),
+            "list": lambda: client.call("GET", "/v1/sandboxes"),
+        },
+    )
+    return [
+        sides.row("true, guest", found["guest"], found["bare"], sides.target(0.6, 0.15)),
+        sides.row("true, API", found["api"], found["bare"], sides.target(1.2, 0.8)),
+        sides.row("get a lease, API", found["get"]),
+        sides.row("list leases, API", found["list"]),
+    ]
+
+
+async def creation(sides: Sides, rounds: int) -> list[Row]:
+    api, bare = sides.api, sides.bare
+    disk, whole, ours, deleted = Samples(), Samples(), Samples(), Samples()
+
+    async def bare_start(name: str) -> None:
+        bare.start(name)
+        bare.exec(name, "true")
+
+    for number in range(-1, rounds):
+        name, began = new_name(), perf_counter()
+        bare.prepare(name)
+        prepared = perf_counter() - began
+        started = await timed(lambda name=name: bare_start(name))  # type: ignore[misc]
+        bare.delete(name)
+        began = perf_counter()
+        lease = await api.lease(sides.runtime)
+        await through_api(api.client, lease, "true")
+        leased = perf_counter() - began
+        ended = await timed(lambda lease=lease: api.end(lease))  # type: ignore[misc]
+        if number >= 0:
+            for samples, seconds in ((disk, prepared), (whole, prepared + started), (ours, leased), (deleted, ended)):
+                samples.add(seconds * 1000)
+    return [
+        sides.row("create -> first result, API", ours, whole, sides.target(1.2, None)),
+        sides.row("  of the bare one: its disk", disk),
+        sides.row("end, API", deleted),
+    ]
+
+
+async def bulk(sides: Sides, rounds: int) -> list[Row]:
+    """Streams of a command through the guest, files through the API; each against the bare exec that does the same."""
+    bare, client = sides.bare, sides.api.client
+    path = f"/v1/sandboxes/{sides.lease}/fs?path=bulk"
+
+    async def bare_take(*argv: str) -> None:
+        assert bare.take(sides.container, *argv) == BULK
+
+    async def bare_give(*argv: str) -> None:
+        bare.give(sides.container, BULK, *argv)
+
+    async def download() -> None:
+        assert await client.download(path) == BULK
+
+    bare.exec(sides.container, *_FILL)
+    await through_guest(sides.guest, *_FILL)
+    out = await interleaved(
+        rounds, {"bare": lambda: bare_take(*_SOURCE), "ours": lambda: take_through_guest(sides.guest, BULK, *_SOURCE)}, size=BULK
+    )
+    into = await interleaved(
+        rounds, {"bare": lambda: bare_give(*_SINK), "ours": lambda: give_through_guest(sides.guest, BULK, *_SINK)}, size=BULK
+    )
+    before = sides.api.server.reset_peak()
+    write = await interleaved(
+        rounds,
+        {"bare": lambda: bare_give("sh", "-c", f"exec cat > {_FILE}"), "ours": lambda: client.upload(path, BULK)},
+        size=BULK,
+    )
+    read = await interleaved(rounds, {"bare": lambda: bare_take(*_SOURCE), "ours": download}, size=BULK)
+    grown = Samples("MB")
+    grown.add((sides.api.server.peak() - before) / 1e6)
+    return [
+        sides.row("100 MB out, guest", out["ours"], out["bare"], 0.8),
+        sides.row("100 MB in, guest", into["ours"], into["bare"], 0.4),
+        sides.row("100 MB file read, API", read["ours"], read["bare"], 0.8),
+        sides.row("100 MB file write, API", write["ours"], write["bare"], 0.4),
+        sides.row("  the server grew by", grown, target=MEMORY_MOST),
+    ]
+
+
+async def at_once(sides: Sides, rounds: int) -> list[Row]:
+    """Many commands in one sandbox through the API."""
+    rows = []
+    async with _connections(sides.api, _AT_ONCE) as clients:
+        await asyncio.gather(*(through_api(client, sides.lease, "true") for client in clients))
+        sleeps = Samples("s")
+        for _ in range(max(1, rounds // 10)):
+            sleeps.add(await timed(lambda: asyncio.gather(*(through_api(client, sides.lease, "sleep", "1") for client in clients))))
+        rows.append(sides.row(f"{_AT_ONCE} x sleep 1 at once, API", sleeps, target=sides.target(4.0, None)))
+        for count in (1, 16, 64):
+            rate, each = Samples("/s"), Samples()
+            for _ in range(max(1, rounds // 10)):
+                rate.add(await _flood(clients[:count], sides.lease, each))
+            rows.append(sides.row(f"true, API, {count} at once", rate))
+            rows.append(sides.row("  each", each))
+    return rows
+
+
+async def _flood(clients: list[Client], lease: str, each: Samples, seconds: float = 1.0) -> float:
+    """Commands a second when every client runs one after the other."""
+    count, began = 0, perf_counter()
+
+    async def go_on(client: Client) -> None:
+        nonlocal count
+        while perf_counter() < began + seconds:
+            each.add(await timed(lambda: through_api(client, lease, "true")) * 1000)
+            count += 1
+
+    await asyncio.gather(*(go_on(client) for client in clients))
+    return count / (perf_counter() - began)
+
+
+@asynccontextmanager
+async def _connections(api: Api, count: int) -> AsyncIterator[list[Client]]:
+    clients = [await api.connect() for _ in range(count)]
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.close()
+
+
+SCENARIOS = {"latency": latency, "creation": creation, "bulk": bulk, "at-once": at_once}
