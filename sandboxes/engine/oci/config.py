@@ -67,7 +67,7 @@ class Paths:
         self.disks = mine / "disks"
         self.mounts = mine / "mnt"
         self.volumes = mine / "volumes"
-        self.templates = base / "templates"
+        self.templates = mine / "templates"
         self.rootfs = base / "rootfs"
         self.guests = base / "guests"
 
@@ -102,7 +102,7 @@ def _default_state(config: OciConfig) -> Path:
     user_runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if user_runtime and os.access(user_runtime, os.W_OK | os.X_OK):
         return Path(user_runtime) / directory
-    return config.home.resolve() / "run"
+    return config.home.resolve() / "run" / config.instance
 
 
 def check_name(name: str) -> None:

@@ -20,6 +20,10 @@ class Directories:
         self._locks = locks
         self._volumes = VolumeDirectory(paths, locks)
 
+    async def recover(self) -> None:
+        async for name in self._volumes.unfinished():
+            await _remove_tree(self._volumes.path(name))
+
     async def attach(self, name: str, volume: str | None, size: int) -> Path:
         place = self._paths.mounts / name
         if volume is None:

@@ -29,6 +29,15 @@ class LoopDisks:
         self._locks = locks
         self._volumes = VolumeDirectory(paths, locks)
 
+    async def recover(self) -> None:
+        for new in self._paths.templates.glob("*.new"):
+            lock = f"template-{new.stem}"
+            if not self._locks.held(lock):
+                async with self._locks.hold(lock):
+                    await self._let_go(new)
+        async for name in self._volumes.unfinished():
+            await self._remove_volume(name)
+
     async def attach(self, name: str, volume: str | None, size: int) -> Path:
         target = self._paths.mounts / name
         target.mkdir(mode=0o700)
@@ -42,7 +51,7 @@ class LoopDisks:
             if not self._volumes.exists(volume):
                 raise EngineError("the volume does not exist")
             image = self._data(volume)
-            if await asyncio.to_thread(_loops, image):
+            if await _in_use(image):
                 raise EngineError("another sandbox holds the volume")
             await self._mount(image, target)
         return target
@@ -71,16 +80,20 @@ class LoopDisks:
 
     async def delete_volume(self, name: str) -> None:
         async with self._locks.hold(self._volumes.lock(name)):
-            if await asyncio.to_thread(_loops, self._data(name)):
+            if self._volumes.exists(name) and await _in_use(self._data(name)):
                 raise EngineError("a sandbox still holds the volume")
-            path = self._volumes.path(name)
-            for file in ("meta.json", "meta.new", "disk.img"):
-                (path / file).unlink(missing_ok=True)
-            if path.exists():
-                path.rmdir()
+            await self._remove_volume(name)
 
     def volumes(self) -> dict[str, int]:
         return self._volumes.all()
+
+    async def _remove_volume(self, name: str) -> None:
+        path = self._volumes.path(name)
+        (path / "meta.json").unlink(missing_ok=True)
+        (path / "meta.new").unlink(missing_ok=True)
+        await self._let_go(self._data(name))
+        if path.exists():
+            path.rmdir()
 
     def _own(self, name: str) -> Path:
         return self._paths.disks / f"{name}.img"
@@ -102,7 +115,7 @@ class LoopDisks:
     async def _format(self, image: Path, size: int, *, journal: bool) -> None:
         if size < _SMALLEST:
             raise EngineError(f"a disk has at least {_SMALLEST >> 20} MiB")
-        image.unlink(missing_ok=True)
+        await self._let_go(image)
         with image.open("xb") as file:
             os.fchmod(file.fileno(), 0o600)
             file.truncate(size)
@@ -110,14 +123,22 @@ class LoopDisks:
         extended = f"lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner={TENANT_ID}:{TENANT_ID}"
         await run_tool("mkfs.ext4", "-q", "-F", "-m", "0", *features, "-E", extended, str(image), what="a disk could not be formatted")
         at = image.with_suffix(".mnt")
-        at.mkdir(mode=0o700, exist_ok=True)
+        at.mkdir(mode=0o700)
         await self._mount(image, at)
-        try:
-            (at / "lost+found").rmdir()
-        finally:
-            await self._umount(at)
-            await self._detach(image)
+        (at / "lost+found").rmdir()
+        await self._unmount_format(image)
+
+    async def _unmount_format(self, image: Path) -> None:
+        at = image.with_suffix(".mnt")
+        await self._umount(at)
+        await self._detach(image)
+        if at.exists():
             at.rmdir()
+
+    async def _let_go(self, image: Path) -> None:
+        """Remove an image that was being formatted, if there is one."""
+        await self._unmount_format(image)
+        image.unlink(missing_ok=True)
 
     async def _mount(self, image: Path, target: Path) -> None:
         await run_tool("mount", "-t", "ext4", "-o", _MOUNT_OPTIONS, str(image), str(target), what="a disk could not be mounted")
@@ -151,6 +172,10 @@ class LoopDisks:
         """The files that are mounted at ``target``."""
         devices = [Path(mount.source).name for mount in read_mounts() if mount.target == str(target)]
         return [Path(backing) for device in devices if (backing := _backing(device))]
+
+
+async def _in_use(image: Path) -> bool:
+    return len(await asyncio.to_thread(_loops, image)) > 0
 
 
 def _is_mounted(target: Path) -> bool:

@@ -75,6 +75,8 @@ class OciEngine:
             if PROBE_NAME.fullmatch(name) and not self._locks.held(name):  # a crash in a self-test left it
                 async with self._locks.hold(name):
                     await self._sandboxes.remove(name)
+        await self._storage.recover()
+        await self._locks.sweep()
         proofs = [selftest.prove(self._sandboxes, self._streams, self._locks, name) for name in self._programs]
         versions = await asyncio.gather(*proofs, return_exceptions=True)
         for name, version in zip(self._programs, versions, strict=True):

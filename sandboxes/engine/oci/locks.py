@@ -50,6 +50,13 @@ class Locks:
         finally:
             os.close(fd)
 
+    async def sweep(self) -> None:
+        """Remove the files that a crash left."""
+        for entry in os.listdir(self._directory):
+            if not self.held(entry):
+                async with self.hold(entry):
+                    pass
+
     async def _acquire(self, name: str) -> int:
         path = self._directory / name
         while True:

@@ -110,6 +110,7 @@ def _process(spec: Spec, place: Place) -> dict[str, Any]:
 
 def _mounts(spec: Spec, place: Place) -> list[dict[str, Any]]:
     sizes = tmpfs_sizes(spec.limits.memory)
+    tenant = TENANT_ID if place.user is None else 0
 
     def mount(destination: str, kind: str, *options: str, source: str | Path = "") -> dict[str, Any]:
         return {"destination": destination, "type": kind, "source": str(source) or kind, "options": list(options)}
@@ -120,7 +121,8 @@ def _mounts(spec: Spec, place: Place) -> list[dict[str, Any]]:
         mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
         mount("/dev/shm", "tmpfs", "nosuid", "nodev", "mode=1777", f"size={sizes.shm}"),  # noqa: S108
         mount("/tmp", "tmpfs", "nosuid", "nodev", "mode=1777", f"size={sizes.tmp}"),  # noqa: S108
-        mount("/run", "tmpfs", "nosuid", "nodev", "mode=1777", f"size={sizes.run}"),
+        # Owned, because runc gives a tmpfs the mode of the directory beneath it.
+        mount("/run", "tmpfs", "nosuid", "nodev", "mode=755", f"uid={tenant}", f"gid={tenant}", f"size={sizes.run}"),
     ]
     if place.runtime == "gvisor":
         found.append(mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"))

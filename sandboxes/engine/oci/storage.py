@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,9 @@ _TOOL_TIMEOUT = 120.0  # seconds; an umount writes what is dirty
 
 class Storage(Protocol):
     """The caller holds the sandbox's lock."""
+
+    async def recover(self) -> None:
+        """Remove what a crash left of disks and volumes that were being made or deleted."""
 
     async def attach(self, name: str, volume: str | None, size: int) -> Path:
         """The host's directory of the sandbox's workdir: its own of ``size`` bytes, or the volume's."""
@@ -57,6 +61,14 @@ class VolumeDirectory:
         new = self.path(name) / "meta.new"
         new.write_text(json.dumps({"size": size}))
         new.replace(self.path(name) / "meta.json")
+
+    async def unfinished(self) -> AsyncIterator[str]:
+        """Volumes that were being made or deleted when something crashed; the lock of each is held while it is yielded."""
+        for name in os.listdir(self._paths.volumes):
+            if not self.exists(name) and not self._locks.held(self.lock(name)):
+                async with self._locks.hold(self.lock(name)):
+                    if not self.exists(name):
+                        yield name
 
     def all(self) -> dict[str, int]:
         found = {}
