@@ -1,0 +1,31 @@
+"""The history: append-only, so only read."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.text import Truncator
+
+from sandboxes.admin.base import EMPTY, OrgFilter, ReadOnlyAdmin
+from sandboxes.models import Event
+
+
+@admin.register(Event)
+class EventAdmin(ReadOnlyAdmin):
+    list_display = ("at", "kind", "lease", "org", "actor", "short_reason")
+    list_filter = ("at", OrgFilter)  # no date hierarchy: it walks the whole history for each page
+    list_select_related = ("org",)
+    search_fields = ("sandbox__startswith", "org__slug", "kind", "actor", "reason")
+    search_help_text = "Lease, org, kind, actor or reason"
+    fields = ("at", "kind", "lease", "org", "actor", "reason")
+
+    @admin.display(description="lease", ordering="sandbox")
+    def lease(self, event: Event) -> str:
+        if not event.sandbox:
+            return EMPTY
+        return format_html('<a href="{}">{}</a>', reverse("admin:sandboxes_sandbox_change", args=[event.sandbox]), event.sandbox)
+
+    @admin.display(description="reason")
+    def short_reason(self, event: Event) -> str:
+        return Truncator(event.reason).chars(80)
