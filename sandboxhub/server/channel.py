@@ -216,14 +216,22 @@ class HubChannel(HTTPChannel):
 
     def reject(self, status: int, detail: str) -> None:
         """Answer a request in the server's own name and end the connection. One whose answer has begun can only be cut off."""
+        body = not (self.requests and self.requests[-1].is_head)
+        self._answer(status, problems.problem(status, detail, body=body))
+
+    def go_away(self) -> None:
+        """As `reject`, for a request that a draining server can't finish."""
+        body = not (self.requests and self.requests[-1].is_head)
+        self._answer(503, problems.going_away(body=body))
+
+    def _answer(self, status: int, response: bytes) -> None:
         if self.closing:
             return
         request = self.requests[-1] if self.requests else None
         if request is not None and request.response is not None and request.response.started:
             self.abort()
             return
-        with_body = request is None or not request.is_head
-        self.transport.write(problems.problem(status, detail, body=with_body))
+        self.transport.write(response)
         if request is not None:
             request.refused(status)
         self.linger()

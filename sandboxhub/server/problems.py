@@ -28,13 +28,19 @@ def head(status: int, headers: Headers) -> bytes:
     return b"".join([*lines, b"\r\n"])
 
 
+def going_away(*, body: bool = True) -> bytes:
+    """What a server that drains answers to what it can't finish."""
+    return problem(503, "The server is going away.", code="draining", body=body)
+
+
 def date_header() -> tuple[bytes, bytes]:
     return b"date", formatdate(usegmt=True).encode()
 
 
-def problem(status: int, detail: str, *, extra: Headers | None = None, body: bool = True) -> bytes:
-    """A whole response that ends its connection; without the body itself for HEAD."""
-    document = {"type": "about:blank", "title": phrase(status), "status": status, "detail": detail, "code": CODES.get(status, "error")}
+def problem(status: int, detail: str, *, code: str | None = None, extra: Headers | None = None, body: bool = True) -> bytes:
+    """A whole response that ends its connection; without the body itself for HEAD. `code` is the status's own unless given."""
+    document = {"type": "about:blank", "title": phrase(status), "status": status, "detail": detail}
+    document["code"] = code or CODES.get(status, "error")
     content = json.dumps(document).encode()
     headers: Headers = [
         date_header(),

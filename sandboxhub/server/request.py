@@ -206,6 +206,8 @@ class Request:
         if self.response.started:
             logger.error("the application left a response unfinished")
             self.channel.abort()
+        elif self.server.draining:
+            self.channel.go_away()
         else:
             self.channel.reject(500, "The server failed to handle this request.")
 

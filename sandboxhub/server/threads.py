@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, Future
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import django
 from asgiref.sync import ThreadSensitiveContext
@@ -44,14 +45,18 @@ class RequestThread(Executor):
         future: Future[T] = Future()
 
         def call() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001  an executor hands every exception to its future
+            result: T | None = None
+            error: BaseException | None = None
+            if running := future.set_running_or_notify_cancel():
+                try:
+                    result = fn(*args, **kwargs)
+                except BaseException as raised:  # noqa: BLE001  an executor hands every exception to its future
+                    error = raised
+            self._called()
+            if error is not None:
                 future.set_exception(error)
-            else:
-                future.set_result(result)
+            elif running:
+                future.set_result(cast(T, result))
 
         with self._lock:
             self._pending += 1
@@ -67,9 +72,12 @@ class RequestThread(Executor):
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
-            with self._lock:
-                self._pending -= 1
         connections.close_all()
+
+    def _called(self) -> None:
+        """A call is over; noted before its future tells: who then gives the thread back must not find it busy."""
+        with self._lock:
+            self._pending -= 1
 
 
 class ThreadPool:
@@ -95,7 +103,7 @@ class PooledASGIHandler(ASGIHandler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._pools: dict[asyncio.AbstractEventLoop, ThreadPool] = {}
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPool] = WeakKeyDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         if scope["type"] != "http":
@@ -104,7 +112,7 @@ class PooledASGIHandler(ASGIHandler):
             await self.handle(scope, receive, send)  # type: ignore[arg-type]
 
     @contextlib.asynccontextmanager
-    async def _thread(self) -> Any:
+    async def _thread(self) -> AsyncIterator[RequestThread]:
         loop = asyncio.get_running_loop()
         pool = self._pools.setdefault(loop, ThreadPool())
         thread = pool.lease()

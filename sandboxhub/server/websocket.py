@@ -221,7 +221,7 @@ class HubWebSocket(WebSocketServerProtocol):
     def go_away(self) -> None:
         """The server drains: both sides learn it at once; a silent client does not hold the application's clean-up."""
         if self._handshake is not None:
-            self._refuse(503, "The server is going away.")
+            self._answer(problems.going_away())
         elif self.open:
             self.close(1001, "The server is going away; reconnect.")
         self._tell(1001, "")

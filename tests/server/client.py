@@ -144,7 +144,9 @@ class Raw:
 
 
 def frame_head(opcode: int, size: int) -> bytes:
-    extended = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack("!H", size) if size < 65536 else b"\xff" + struct.pack("!Q", size)
+    extended = (
+        bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack("!H", size) if size < 65536 else b"\xff" + struct.pack("!Q", size)
+    )
     return bytes([0x80 | opcode]) + extended + b"\0\0\0\0"
 
 

@@ -149,4 +149,3 @@ def test_next_request_waits_for_the_answers_to_be_read(server: Hub) -> None:
         stats = server.stats()
     assert stats["large.started"] <= 2
     assert [len(connection.response().body) for _ in range(6)] == [8 * MIB] * 6
-

@@ -6,8 +6,18 @@ from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
 
+local = threading.local()
+
+
 def thread(request: HttpRequest) -> JsonResponse:
-    return JsonResponse({"thread": threading.get_ident()})
+    local.served = getattr(local, "served", 0) + 1
+    return JsonResponse({"served": local.served})
 
 
-urlpatterns = [path("thread", thread)]
+def block(request: HttpRequest) -> JsonResponse:
+    print("blocking", flush=True)
+    threading.Event().wait()
+    return JsonResponse({})
+
+
+urlpatterns = [path("thread", thread), path("block", block)]

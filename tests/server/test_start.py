@@ -1,0 +1,97 @@
+"""How the server starts, by every door, and how it refuses to."""
+
+import socket
+
+import pytest
+
+from .client import Hub
+from .client import hub as start
+
+APPLICATION = "tests.server.app:application"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def commands() -> dict[str, tuple[str, ...]]:
+    port = str(free_port())
+    return {
+        "daphne": ("-m", "daphne", "-p", port, APPLICATION),
+        "runserver": ("-m", "django", "runserver", "--noreload", "--skip-checks", port),
+        "uvicorn": ("-m", "uvicorn", "--port", port, APPLICATION),
+    }
+
+
+def listen(server: Hub, port: int) -> Hub:
+    """Wait until another command than ours, which prints no address, accepts connections."""
+    server.port = port
+    while server.process.poll() is None:
+        try:
+            server.raw().close()
+        except ConnectionRefusedError:
+            continue
+        return server
+    raise AssertionError(server.log)
+
+
+@pytest.mark.parametrize("name", ["daphne", "runserver", "uvicorn"])
+def test_every_door_serves_the_same_application(name: str) -> None:
+    command = commands()[name]
+    port = int(next(part for part in command if part.isdigit()))
+    with start(*command) as server:
+        listen(server, port)
+        response = server.raw().upgrade("/deny")
+        assert (response.status, response.body) == (401, b'{"detail":"no"}')
+        assert server.get("/django/thread").status == 200
+        assert server.get("/").status == 200
+        if name != "uvicorn":
+            connection = server.raw().send("POST /store HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999\r\n\r\n")
+            assert connection.response().problem["code"] == "too_large"
+        socket = server.raw()
+        socket.upgrade("/echo")
+        server.terminate()
+        assert socket.read_close()[0] in (1001, 1012)
+        socket.close()
+        if name != "uvicorn":  # it ends by its signal
+            assert server.exit_code() == 0
+        assert "lifespan shutdown" in server.log or name == "uvicorn"
+
+
+def test_taken_port_is_refused_with_a_plain_message() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with start("-m", "tests.server.run", str(port)) as server:
+            assert server.exit_code() == 1
+            assert server.log.splitlines()[-1] == f"Cannot listen on 127.0.0.1:{port}: Address already in use"
+            assert "lifespan shutdown" in server.log and "Traceback" not in server.log
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("refuse", "The application refused to start: no engine can be used"),
+        ("crash", "The application failed to start: boom at start"),
+    ],
+)
+def test_application_that_can_not_start_is_not_served(mode: str, message: str) -> None:
+    with start(TEST_LIFESPAN=mode) as server:
+        assert server.exit_code() == 1
+        assert server.log.splitlines()[-1] == message
+        assert "listening" not in server.log and "Traceback" not in server.log
+
+
+def test_daphne_command_fails_too() -> None:
+    with start(*commands()["daphne"], TEST_LIFESPAN="refuse") as server:
+        assert server.exit_code() == 1
+        assert "The application refused to start" in server.log
+
+
+def test_application_without_lifespan_is_served() -> None:
+    with start(TEST_LIFESPAN="none") as server:
+        assert server.ready().get("/").status == 200
+        assert server.terminate().exit_code() == 0
