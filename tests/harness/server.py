@@ -21,6 +21,7 @@ from psycopg import sql
 
 from harness.client import Api
 from harness.traces import Traces
+from harness.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT = 120.0  #: seconds until a server must serve, on a machine under load
@@ -198,7 +199,7 @@ def deployment(home: Path, **settings: str) -> Iterator[Server]:
             if server.process is None:
                 server.start()
             end_all(server)
-            assert server.traces.of_sandboxes() == []
+            until(lambda: not server.traces.of_sandboxes(), seconds=90)
             server.stop()
             assert server.traces.of_sandboxes() + server.traces.of_processes() == []
         finally:
