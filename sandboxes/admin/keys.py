@@ -127,7 +127,10 @@ class ApiKeyAdmin(ModelAdmin[ApiKey]):
         return ("__str__", "state", "org", "name", "scope_text", "created_at", "expires_at", "last_used_at", "revoked_at")
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
-        return [name for name in self.get_fields(request, obj) if name != "name"] if obj is not None else ()
+        if obj is None:
+            return ()
+        # "scopes" is not shown again, but only what is named here is taken off the form.
+        return [*(name for name in self.get_fields(request, obj) if name != "name"), "scopes"]
 
     def get_actions(self, request: HttpRequest) -> Any:
         actions = super().get_actions(request)

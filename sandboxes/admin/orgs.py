@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.conf import settings
@@ -34,12 +34,11 @@ class OrgForm(ModelForm[Org]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "runtimes" in self.fields:  # not in a form that is only read
-            held = self.instance.runtimes
-            offered = settings.SANDBOXHUB_RUNTIMES
-            gone = [(name, f"{name} (not offered here any more)") for name in held if name not in offered]
-            self.fields["runtimes"].choices = [(name, name) for name in offered] + gone  # type: ignore[attr-defined]
-            self.initial["images"] = "\n".join(self.instance.images)
+        offered = settings.SANDBOXHUB_RUNTIMES
+        gone = [(name, f"{name} (not offered here any more)") for name in self.instance.runtimes if name not in offered]
+        runtimes = cast(forms.MultipleChoiceField, self.fields["runtimes"])
+        runtimes.choices = [(name, name) for name in offered] + gone
+        self.initial["images"] = "\n".join(self.instance.images)
 
     def clean_slug(self) -> str:
         slug: str = self.cleaned_data["slug"]

@@ -6,11 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 from django.utils import timezone
 
 from sandboxes import policy
 from sandboxes.lifecycle.transitions import record
 from sandboxes.models import ApiKey, Org
+
+_NAME_MOST = 80
 
 
 class Command(BaseCommand):
@@ -25,13 +28,17 @@ class Command(BaseCommand):
     def handle(self, *, org: str, name: str, scopes: str, days: int | None, **_: Any) -> None:
         if not org or policy.slug(org) != org:
             raise CommandError(f"{org!r} is not a slug of a-z, 0-9 and -, at most 48 long")
-        wanted = [scope.strip() for scope in scopes.split(",")]
-        if unknown := set(wanted) - set(ApiKey.Scope.values):
-            raise CommandError(f"unknown scopes: {', '.join(sorted(unknown))}")
+        if len(name) > _NAME_MOST:
+            raise CommandError(f"--name has at most {_NAME_MOST} characters")
+        wanted = {scope.strip() for scope in scopes.split(",")}
+        if unknown := wanted - set(ApiKey.Scope.values):
+            raise CommandError(f"--scopes: {', '.join(map(repr, sorted(unknown)))} is none of {', '.join(ApiKey.Scope.values)}")
         if days is not None and not 1 <= days <= 36_500:
             raise CommandError("--days is between 1 and 36500")
-        owner, _created = Org.objects.get_or_create(slug=org)
         expires = timezone.now() + timedelta(days=days) if days is not None else None
-        key, text = ApiKey.create(owner, name=name[:80], scopes=wanted, expires_at=expires)
-        record("key created", org_id=owner.pk, actor="createkey", reason=str(key))
+        with transaction.atomic():
+            owner, _created = Org.objects.get_or_create(slug=org)
+            granted = [scope for scope in ApiKey.Scope.values if scope in wanted]
+            key, text = ApiKey.create(owner, name=name, scopes=granted, expires_at=expires)
+            record("key created", org_id=owner.pk, actor="createkey", reason=str(key))
         self.stdout.write(text)
