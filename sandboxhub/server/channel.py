@@ -86,8 +86,10 @@ class HubChannel(HTTPChannel):
             self.reject(408, "The request's body did not come in time.")
         elif self.phase is Phase.BODY or (self.closing and flow.unsent(self.transport)):
             self._enter(self.phase)  # the wait is ours, or the client still reads: check() ends it when nothing moves
-        else:
+        elif self.closing:
             self.abort()
+        else:
+            self.linger()
 
     def check(self) -> None:
         """Called every other second: what a connection that is not read, or not written, can't notice by itself."""

@@ -10,6 +10,8 @@ import termios
 import time
 from typing import Any, Protocol
 
+from twisted.internet.interfaces import ISSLTransport
+
 from sandboxhub.server.types import Message
 
 READ_HIGH = 256 * 1024  # bytes that wait for the application before the client is made to wait
@@ -124,7 +126,7 @@ def half_close(transport: Any) -> None:
     """Send what waits, then end our side only: a full close with input unread would reset the connection and lose what was sent."""
     transport.unregisterProducer()  # a paused producer would keep Twisted from ending the stream
     transport.resumeProducing()
-    if getattr(transport, "TLS", False) or not hasattr(transport, "loseWriteConnection"):
+    if ISSLTransport.providedBy(transport):
         transport.loseConnection()  # TLS has no half-close
     else:
         transport.loseWriteConnection()

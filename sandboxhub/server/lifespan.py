@@ -7,6 +7,7 @@ from typing import Any
 from sandboxhub.server.types import Application, Message
 
 logger = logging.getLogger(__name__)
+SHUTDOWN_SECONDS = 30.0
 
 
 class StartupError(Exception):
@@ -21,6 +22,7 @@ class Lifespan:
         self._application = application
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
+        self._started = False
         self._asked = False  # the application has called receive: it knows the protocol
         self._answer: asyncio.Future[Message] | None = None
 
@@ -29,6 +31,7 @@ class Lifespan:
         self._task = asyncio.ensure_future(self._run())
         answer = await self._exchange("lifespan.startup")
         if answer is not None and answer["type"] == "lifespan.startup.complete":
+            self._started = True
             return
         if answer is not None:
             raise StartupError(f"The application refused to start: {answer.get('message') or 'no reason given'}")
@@ -38,10 +41,20 @@ class Lifespan:
         logger.debug("the application has no lifespan: %s", error)
 
     async def shutdown(self) -> None:
-        """Return when the application has cleaned up. Its failure is logged."""
+        """Return when the application has cleaned up; one that is not done after SHUTDOWN_SECONDS is cancelled. Its failure is logged."""
         if self._task is None or self._task.done():
             return
-        answer = await self._exchange("lifespan.shutdown")
+        if not self._started:  # the server was stopped while the application started: it does not listen for more
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=SHUTDOWN_SECONDS)
+            return
+        try:
+            async with asyncio.timeout(SHUTDOWN_SECONDS):
+                answer = await self._exchange("lifespan.shutdown")
+        except TimeoutError:
+            logger.error("the application did not shut down in %g s", SHUTDOWN_SECONDS)
+            self._task.cancel()
+            return
         if answer is not None and answer["type"] == "lifespan.shutdown.failed":
             logger.error("the application failed to shut down: %s", answer.get("message") or "no reason given")
         elif answer is None and not self._task.cancelled() and (error := self._task.exception()):

@@ -48,6 +48,7 @@ class Body:
         self.gone = True
         self._buffer.clear()
         self._changed.set()
+        self._release()
 
     async def receive(self) -> Message:
         """ASGI's receive."""
@@ -65,10 +66,13 @@ class Body:
         data = bytes(self._buffer)
         self._buffer.clear()
         self.taken = self.ended
+        self._release()
+        return {"type": "http.request", "body": data, "more_body": not self.taken}
+
+    def _release(self) -> None:
         if self._holding:
             self._holding = False
             self._channel.release("body")
-        return {"type": "http.request", "body": data, "more_body": not self.taken}
 
 
 class Request:

@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 import django
 from asgiref.sync import ThreadSensitiveContext
 from django.core.handlers.asgi import ASGIHandler
-from django.db import connections
+from django.core.signals import request_started
+from django.db import close_old_connections, connections, reset_queries
 
 from sandboxhub.server.types import Receive, Scope, Send
 
@@ -125,4 +126,8 @@ class PooledASGIHandler(ASGIHandler):
 def get_asgi_application() -> PooledASGIHandler:
     """As django.core.asgi's function of this name, with leased threads. Works under any ASGI server."""
     django.setup(set_prefix=False)
+    # Django would visit the request's thread before the view, only to find that there is no connection to close: each was closed, or
+    # given back to its pool, when the thread's last request finished.
+    request_started.disconnect(close_old_connections)
+    request_started.disconnect(reset_queries)
     return PooledASGIHandler()

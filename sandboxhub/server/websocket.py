@@ -95,10 +95,10 @@ class HubWebSocket(WebSocketServerProtocol):
         self.sendData(response)
         self._end()
 
-    def _end(self) -> None:
+    def _end(self, code: int = 1006, reason: str = "") -> None:
         """Our side is finished: drop what still comes, and give the client a moment to read what was sent."""
         self._deaf, self.data = True, b""
-        self._tell(1006, "")
+        self._tell(code, reason)
         flow.half_close(self.transport)
         self.server.later(FAIL_LINGER, self._hang_up)
 
@@ -142,7 +142,7 @@ class HubWebSocket(WebSocketServerProtocol):
             return
         self.failedByMe = True
         self.close(code, reason)
-        self._end()
+        self._end(code, reason)
 
     # from the application
 

@@ -132,6 +132,12 @@ async def path_unread(scope: Any, receive: Any, send: Any) -> None:
     await path_drop(scope, receive, send)
 
 
+async def path_late(scope: Any, receive: Any, send: Any) -> None:
+    """Answer when told, without having read the body."""
+    await event("late").wait()
+    await answer(send, 200, b"late")
+
+
 async def path_echo(scope: Any, receive: Any, send: Any) -> None:
     await answer(send, 200, await read_all(receive) or b"")
 
@@ -289,6 +295,9 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
         return
     if mode == "crash":
         raise RuntimeError("boom at start")
+    if mode == "hang":
+        print("starting", flush=True)
+        await asyncio.Event().wait()
     scope["state"]["answer"] = 42
     await send({"type": "lifespan.startup.complete"})
     await receive()

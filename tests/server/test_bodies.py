@@ -143,9 +143,20 @@ def test_aborted_upload_is_a_disconnect(server: Hub) -> None:
 def test_next_request_waits_for_the_answers_to_be_read(server: Hub) -> None:
     """A client that pipelines and reads nothing gets one large answer made, not all of them."""
     connection = server.raw(receive_buffer=4096)
-    connection.send(f"GET /large HTTP/1.1\r\n{HOST}\r\n" * 50)
+    connection.send(f"GET /large HTTP/1.1\r\n{HOST}\r\n" * 6)
     server.wait("large.ended")
     for _ in range(20):
         stats = server.stats()
     assert stats["large.started"] <= 2
     assert [len(connection.response().body) for _ in range(6)] == [8 * MIB] * 6
+
+
+@pytest.mark.parametrize("size", [100, 256 * 1024 + 100, 900 * 1024])
+def test_connection_lives_on_when_a_body_was_not_read(server: Hub, size: int) -> None:
+    """Unless the answer says that it does not."""
+    connection = server.raw().send(begin("/late", size) + "x" * size)
+    server.set("late")
+    response = connection.response()
+    assert response.body == b"late"
+    if response.header("connection") != "close":
+        assert connection.send(begin("/echo", 4) + "next").response().body == b"next"

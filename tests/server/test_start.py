@@ -95,3 +95,9 @@ def test_application_without_lifespan_is_served() -> None:
     with start(TEST_LIFESPAN="none") as server:
         assert server.ready().get("/").status == 200
         assert server.terminate().exit_code() == 0
+
+
+def test_stop_while_the_application_starts() -> None:
+    with start(TEST_LIFESPAN="hang") as server:
+        server.line("starting")
+        assert server.terminate().exit_code() == 0

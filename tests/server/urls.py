@@ -5,7 +5,6 @@ import threading
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
-
 local = threading.local()
 
 
