@@ -86,6 +86,12 @@ class SandboxViewSet(LeaseActions):
 
     scopes = {"list": "read", "create": "manage", "retrieve": "read", "destroy": "manage", "exec": "use", "fs": "use"}
 
+    @property
+    def allowed_methods(self) -> list[str]:
+        """For ``Allow``: a file's POST is served, though not by Django (``files.FileWrites``)."""
+        methods: list[str] = super().allowed_methods
+        return [*methods, "POST"] if self.action_map.get("get") == "fs" else methods
+
     @operation(
         "get_sandbox",
         "The sandboxes that this org holds, newest first",
@@ -95,7 +101,8 @@ class SandboxViewSet(LeaseActions):
     def list(self, request: Request) -> Response:
         rows = Sandbox.objects.select_related("org", "volume").filter(org=self.org(), state__in=PUBLIC)
         if project := self.query("project"):
-            rows = rows.filter(project_slug=policy.slug(project))
+            slug = policy.slug(project)
+            rows = rows.filter(project_slug=slug) if slug else rows.none()
         if status := self.query("status"):
             rows = rows.filter(state=status) if status in PUBLIC else rows.none()
         if cursor := self.query("cursor"):
