@@ -7,9 +7,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from twisted.internet.interfaces import IProtocolNegotiationFactory
 from twisted.protocols.basic import LineReceiver
 from twisted.protocols.policies import ProtocolWrapper
 from twisted.web.http import HTTPChannel, HTTPFactory
+from zope.interface import implementer  # type: ignore[import-untyped]
 
 from sandboxhub.server import flow, problems, scope
 from sandboxhub.server.request import Request
@@ -286,8 +288,9 @@ class HubChannel(HTTPChannel):
         socket.take_over(transport, head, asgi, early)
 
 
+@implementer(IProtocolNegotiationFactory)
 class HubHTTPFactory(HTTPFactory):
-    """Makes channels. There is no HTTP/2: it belongs to the proxy, as TLS does."""
+    """Makes channels. There is no HTTP/2: it belongs to the proxy."""
 
     protocol = HubChannel  # type: ignore[assignment]
 
@@ -295,6 +298,10 @@ class HubHTTPFactory(HTTPFactory):
         super().__init__()
         self.timeOut = None  # the channel has its own time limits
         self.server = server
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """What a TLS client may negotiate; without an answer Twisted refuses every client that asks."""
+        return [b"http/1.1"]
 
     def log(self, request: Any) -> None:
         """Twisted's own access log is not used."""

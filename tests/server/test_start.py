@@ -1,10 +1,18 @@
 """How the server starts, by every door, and how it refuses to."""
 
+import datetime
+import json
 import socket
+import ssl
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
-from .client import Hub
+from .client import Hub, Raw
 from .client import hub as start
 
 APPLICATION = "tests.server.app:application"
@@ -58,6 +66,45 @@ def test_every_door_serves_the_same_application(name: str) -> None:
         if name != "uvicorn":  # it ends by its signal
             assert server.exit_code() == 0
         assert "lifespan shutdown" in server.log or name == "uvicorn"
+
+
+def self_signed(directory: Path) -> str:
+    """A Twisted endpoint's words for a new certificate."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + datetime.timedelta(days=1))
+    (directory / "cert.pem").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    unprotected = serialization.NoEncryption()
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, unprotected)
+    (directory / "key.pem").write_bytes(pem)
+    return f"privateKey={directory}/key.pem:certKey={directory}/cert.pem"
+
+
+def test_tls_by_the_daphne_command(tmp_path: Path) -> None:
+    port = free_port()
+    with start("-m", "daphne", "-e", f"ssl:{port}:interface=127.0.0.1:{self_signed(tmp_path)}", APPLICATION) as server:
+        listen(server, port)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2", "http/1.1"])
+
+        def connect() -> Raw:
+            connection = server.raw()
+            connection.socket = context.wrap_socket(connection.socket)
+            return connection
+
+        scope = json.loads(connect().send("GET / HTTP/1.1\r\nHost: t\r\n\r\n").response().body)
+        assert scope["scheme"] == "https"
+        assert len(connect().send("GET /stream HTTP/1.1\r\nHost: t\r\n\r\n").response().body) == 1600 * 65536 + 4
+        refused = connect().send("POST /store HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999\r\n\r\n")
+        assert refused.response().status == 413
+        assert connect().upgrade("/deny").status == 401
+        socket = connect()
+        assert socket.upgrade("/flood").status == 101
+        assert socket.read_close() == (4003, "the sandbox died")
+        assert server.terminate().exit_code() == 0
+        assert "Traceback" not in server.log
 
 
 def test_taken_port_is_refused_with_a_plain_message() -> None:
