@@ -6,7 +6,9 @@ import json
 from typing import Any
 from urllib.parse import parse_qsl
 
+from django.http import HttpResponse
 from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.viewsets import ViewSet
 
@@ -42,9 +44,19 @@ class ApiViewSet(ViewSet):
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         response = super().finalize_response(request, response, *args, **kwargs)
+        if isinstance(response, Response):
+            response = _rendered(response)
         response["Cache-Control"] = "no-store"
         response["X-Content-Type-Options"] = "nosniff"
         return response
+
+
+def _rendered(response: Response) -> HttpResponse:
+    """As a plain response, rendered: for one that is still to be rendered Django goes to the request's thread a second time."""
+    response.render()
+    plain = HttpResponse(response.content, status=response.status_code)
+    plain.headers = response.headers
+    return plain
 
 
 def json_object(body: bytes) -> dict[str, Any]:
