@@ -18,12 +18,17 @@ django_application = get_asgi_application()
 from django.conf import settings
 
 from sandboxes import reaper
-from sandboxes.api.files import FileWrites
+from sandboxes.api import files
 from sandboxes.api.limits import is_file_write
 from sandboxes.errors import SandboxError
 from sandboxes.lifecycle import current
+from terminals.consumers import TerminalConsumer
+from terminals.urls import TERMINAL_SOCKET
+from terminals.views import by_upload_token
 
-file_writes = FileWrites()
+file_writes = files.FileWrites(files.by_key)
+uploads = files.FileWrites(by_upload_token)
+terminal = TerminalConsumer.as_asgi()  # type: ignore[no-untyped-call]
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -31,9 +36,11 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
         case "lifespan":
             await lifespan(receive, send)
         case "http" if is_file_write(scope["method"], scope["path"]):
-            await file_writes(scope, receive, send)
+            await (file_writes if scope["path"].endswith("/fs") else uploads)(scope, receive, send)
         case "http":
             await django_application(scope, receive, send)
+        case "websocket" if TERMINAL_SOCKET.fullmatch(scope["path"]):
+            await terminal(scope, receive, send)
         case _:
             await send({"type": "websocket.close"})
 

@@ -24,6 +24,7 @@ DEBUG = env.bool("DEBUG", default=False)
 
 # Who may reach it
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+SANDBOXHUB_ORIGINS = [origin.lower().rstrip("/") for origin in env.list("SANDBOXHUB_ORIGINS", default=[])]
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 SERVER_PROXY_HEADERS = env.bool("SANDBOXHUB_PROXY", default=False)
 SECURE = env.bool("SANDBOXHUB_SECURE", default=False)
@@ -70,6 +71,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "sandboxes",
+    "terminals",
 ]
 # Session, sign-in and CSRF are the admin's; off_api keeps them, and their thread hops, off /v1/.
 MIDDLEWARE = [
@@ -110,6 +112,8 @@ SERVESTATIC_USE_FINDERS = True
 LOGIN_URL = "admin:login"
 DATA_UPLOAD_MAX_MEMORY_SIZE = SANDBOXHUB_MAX_BODY
 APPEND_SLASH = True
+
+TERMINAL_PAGE = BASE_DIR / "terminals" / "web" / "dist"
 
 # Databases: never CONN_MAX_AGE under ASGI (a new thread seldom meets the old connection); PostgreSQL has a pool of its own.
 if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":

@@ -12,4 +12,5 @@ urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
     path("v1/", include("sandboxes.api.urls")),
+    path("v1/", include("terminals.urls")),
 ]

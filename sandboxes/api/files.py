@@ -8,7 +8,7 @@ application ahead of Django, with the same authentication, lifecycle and problem
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import structlog
@@ -98,7 +98,13 @@ def listing(entries: Sequence[Entry]) -> list[str]:
 
 
 class FileWrites:
-    """The ASGI application behind ``POST /v1/sandbox[es]/{id}/fs?path=``."""
+    """The ASGI application behind ``POST /v1/sandbox[es]/{id}/fs?path=``, and others that write a file.
+
+    ``authorize`` gets the scope, in a thread, and returns the sandbox, or raises.
+    """
+
+    def __init__(self, authorize: Callable[[HTTPScope], Sandbox]) -> None:
+        self._authorize = authorize
 
     async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         try:
@@ -124,7 +130,7 @@ class FileWrites:
 
     async def _write(self, scope: HTTPScope, receive: ASGIReceiveCallable) -> dict[str, Any]:
         path = query_path(scope["query_string"])
-        sandbox = await in_thread(_authorize, scope)
+        sandbox = await in_thread(self._authorize, scope)
         if not path:
             raise errors.PathRefused("the query needs a path")
         wrote = await work.write(hub(), sandbox, path, _body(receive))
@@ -135,11 +141,15 @@ class ClientGone(Exception):
     """The client hung up in the middle of the body."""
 
 
-def _authorize(scope: HTTPScope) -> Sandbox:
+def by_key(scope: HTTPScope) -> Sandbox:
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     key = authenticate(given[0].decode("latin-1") if given else "")
     require_scope(key, "use")
     sandbox = find(key.org, scope["path"].split("/")[3])
+    return usable(sandbox)
+
+
+def usable(sandbox: Sandbox) -> Sandbox:
     work.require_running(sandbox)
     transitions.touch(sandbox)
     return sandbox

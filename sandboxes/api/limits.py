@@ -6,7 +6,7 @@ import re
 
 from django.conf import settings
 
-_FILE_WRITE = re.compile(r"/v1/sandbox(?:es)?/[^/]+/fs")
+_FILE_WRITE = re.compile(r"/v1/sandbox(?:es)?/[^/]+/(?:fs|terminal/upload)")
 
 
 def is_file_write(method: str, path: str) -> bool:

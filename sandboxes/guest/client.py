@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterable
+from dataclasses import replace
 
 from sandboxes.engine.base import ByteStream
 from sandboxes.errors import GuestLost, GuestTooOld
@@ -87,6 +88,21 @@ class Guest:
         """As ``start``, without waiting for the guest: ``Process.started`` tells. Waits only while too many streams are open."""
         await self._connection.slot()
         return Process(self._connection, command)
+
+    async def terminal(self, command: Command, *, rows: int, cols: int) -> Process:
+        """Start a command on a terminal of its own, 1 to 1000 rows and columns. ``stop_all`` leaves it alone. As ``start`` otherwise."""
+        return await self.start(replace(command, pty=(rows, cols)))
+
+    async def launch_lasting(self, command: Command) -> Exit:
+        """Run a command whose descendants outlive this connection and ``stop_all``, to the end of its main process.
+
+        It reads and writes nothing. Raises ``CannotStart`` and ``GuestLost``.
+        """
+        process = await self.start(replace(command, stdin=False, lasting=True))
+        try:
+            return await process.wait()
+        finally:
+            process.release()
 
     async def stat(self, path: bytes) -> Stat:
         await self._connection.slot()

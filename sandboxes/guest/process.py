@@ -62,10 +62,10 @@ class Process:
         if len(payload) > MAX_START:
             self._window.close()
             raise CannotStart(CannotStartKind.OTHER, errno.E2BIG, os.strerror(errno.E2BIG))
-        self._credit = connection.input_credit if command.stdin else 0
-        self._stdin_open = command.stdin
+        self._stdin_open = command.stdin or command.pty is not None
+        self._credit = connection.input_credit if self._stdin_open else 0
         self._pieces = Pieces()
-        self._open_outputs = {_STDOUT, _STDERR}
+        self._open_outputs = set() if command.lasting else {_STDOUT} if command.pty else {_STDOUT, _STDERR}
         self._exit: Exit | None = None
         self._tree_ended = False
         self._kills: dict[int, asyncio.Future[Killed | None]] = {}
@@ -118,6 +118,11 @@ class Process:
             rest = rest[self._send_input(rest) :]
         self.close_stdin()
         return True
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Set the size of its terminal, 1 to 1000 each."""
+        if self._exit is None:
+            self._connection.send(Send.RESIZE, self._number, wire.SIZE.pack(rows, cols))
 
     async def read(self, *, until_exit: bool = False) -> Output | None:
         """The next piece of output; None when both outputs have ended, with ``until_exit`` also once the command has exited.

@@ -28,7 +28,8 @@ _EXIT = struct.Struct(">Bi")
 _ENTRY = struct.Struct(">IQQH")
 _HELLO = struct.Struct(">HHI")
 _HELLO_TAIL = struct.Struct(">IIII")
-_START_STDIN = 4
+_START_PTY, _START_STDIN, _START_LASTING = 1, 4, 8
+SIZE = struct.Struct(">HH")
 
 
 class Send(enum.IntEnum):
@@ -39,6 +40,7 @@ class Send(enum.IntEnum):
     DATA = 0x03
     EOF = 0x04
     CREDIT = 0x05
+    RESIZE = 0x06
     KILL = 0x07
     STAT = 0x10
     LIST = 0x11
@@ -102,6 +104,8 @@ class Command:
     cwd: bytes
     env: Mapping[bytes, bytes] = field(default_factory=dict)
     stdin: bool = False  #: a pipe; otherwise /dev/null
+    pty: tuple[int, int] | None = None  #: rows and columns: all three descriptors are a terminal of this size
+    lasting: bool = False  #: outlives the connection; all three descriptors are /dev/null
 
 
 class ExitKind(enum.IntEnum):
@@ -176,7 +180,9 @@ def strings(values: Sequence[bytes]) -> bytes:
 def start_payload(command: Command, credit: int) -> bytes:
     """May be longer than ``MAX_START``: the caller looks."""
     environment = [key + b"=" + value for key, value in command.env.items()]
-    fixed = _START.pack(_START_STDIN if command.stdin else 0, 0, 0, credit)
+    rows, cols = command.pty or (0, 0)
+    flags = (_START_PTY if command.pty else _START_STDIN if command.stdin else 0) | (_START_LASTING if command.lasting else 0)
+    fixed = _START.pack(flags, rows, cols, credit)
     return fixed + string(b"") + string(command.cwd) + strings(command.argv) + strings(environment)
 
 

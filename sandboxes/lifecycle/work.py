@@ -35,6 +35,11 @@ class Order:
     margin: int = 0
 
 
+def environment(sandbox: Sandbox) -> dict[str, str]:
+    """The environment of everything that runs inside; nothing of the server's own."""
+    return {"PATH": PATH, "HOME": sandbox.workdir, "USER": "sandbox", "LANG": "C.UTF-8"}
+
+
 def require_running(sandbox: Sandbox) -> None:
     if sandbox.state != State.RUNNING:
         raise errors.NotRunning(f"the sandbox is {sandbox.state}, not running", members={"state": sandbox.state})
@@ -48,11 +53,11 @@ async def _guest(hub: Hub, sandbox: Sandbox) -> Guest:
 async def execute(hub: Hub, sandbox: Sandbox, order: Order) -> commands.Result:
     """Run a command to its end. A hang-up, the deadline and a draining server end its whole subtree first."""
     guest = await _guest(hub, sandbox)
-    environment = {"PATH": PATH, "HOME": sandbox.workdir, "USER": "sandbox", "LANG": "C.UTF-8", **order.env}
+    variables = environment(sandbox) | dict(order.env)
     command = Command(
         argv=[part.encode() for part in order.argv],
         cwd=posixpath.join(sandbox.workdir, order.directory).encode(),
-        env={name.encode(): value.encode() for name, value in environment.items()},
+        env={name.encode(): value.encode() for name, value in variables.items()},
         stdin=bool(order.stdin),
     )
     return await commands.run(
