@@ -40,7 +40,7 @@ async def test_one_file_where_the_disk_is_not_bounded(engine: Engine, target: Ta
 
 @pytest.mark.parametrize("place", ["/tmp", "/run", "/dev/shm"])
 async def test_memory_file_systems(engine: Engine, make_spec, sh, place: str):
-    spec = make_spec(memory=128 * _MIB)
+    spec = make_spec(memory=128 * _MIB, disk=512 * _MIB)
     await engine.start(spec)
     async with reached(engine, spec.name) as guest:
         assert b"No space left" in (await sh(guest, f"head -c 256M /dev/zero > {place}/big")).stderr
@@ -48,7 +48,7 @@ async def test_memory_file_systems(engine: Engine, make_spec, sh, place: str):
 
 
 async def test_all_memory_file_systems_full(engine: Engine, make_spec, sh):
-    spec = make_spec(memory=128 * _MIB)
+    spec = make_spec(memory=128 * _MIB, disk=512 * _MIB)
     await engine.start(spec)
     async with reached(engine, spec.name) as guest:
         await sh(guest, "for d in /tmp /run /dev/shm; do head -c 256M /dev/zero > $d/big; done")
@@ -75,9 +75,12 @@ async def test_a_fork_bomb(engine: Engine, target: Target, make_spec, sh):
     await engine.start(spec)
     async with reached(engine, spec.name) as guest:
         await sh(guest, "bomb() { bomb | bomb & }; bomb; i=0; while [ $i -lt 10000 ]; do i=$((i + 1)); done")
-        await guest.stop_all()
-        assert (await sh(guest, "echo healthy")).stdout == b"healthy\n"
-    await engine.end(spec.name)
+        for _ in range(6):  # the guest gives up after 10 s each time, on a busy machine too early
+            await guest.stop_all()
+            if (await sh(guest, "echo healthy")).stdout == b"healthy\n":
+                break
+        else:
+            pytest.fail("the sandbox did not recover")
 
 
 async def test_memory_is_seen_inside(engine: Engine, target: Target, make_spec, sh):

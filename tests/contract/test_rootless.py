@@ -25,7 +25,9 @@ def _as_user(*command: str) -> list[str]:
 def _python(environment: dict[str, str]) -> str:
     """An interpreter that the user may run: the tests' own may lie in root's home."""
     for candidate in (sys.executable, "/usr/bin/python3"):
-        probe = _as_user(candidate, "-c", "import sys, pytest, pytest_asyncio; assert sys.version_info >= (3, 11)")
+        # Twice, because setpriv still has root's rights when it runs the first.
+        again = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)"
+        probe = _as_user(candidate, "-c", again, "import sys, pytest, pytest_asyncio; assert sys.version_info >= (3, 11)")
         if subprocess.run(probe, env=environment, check=False, capture_output=True).returncode == 0:
             return candidate
     pytest.skip("an ordinary user can run no Python that has pytest")
@@ -45,6 +47,7 @@ def test_the_suite_as_an_ordinary_user(guest_program: Path):
             "PYTHONDONTWRITEBYTECODE": "1",
             "HOME": str(home),
             "TMPDIR": str(home),
+            "SANDBOXHUB_HOME": str(home / "hub"),
             "SANDBOXHUB_GUEST": str(guest),
             **programs,
         }

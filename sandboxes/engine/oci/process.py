@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
+import subprocess
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -37,42 +37,38 @@ class Finished:
         return self.code == 0
 
 
-class Child(asyncio.SubprocessProtocol):
-    """A running process. It is the caller's to ``kill`` and to ``finish``."""
+class Child:
+    """A running process, made by ``spawn``. Its end is noticed, and it is reaped, by the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.exited = asyncio.Event()
-        self._transport: asyncio.SubprocessTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.SubprocessTransport)  # noqa: S101
-        self._transport = transport
-
-    def process_exited(self) -> None:
-        self.exited.set()
+        self._process = process
+        self._pidfd = os.pidfd_open(process.pid)
+        asyncio.get_running_loop().add_reader(self._pidfd, self._ended)
 
     @property
     def code(self) -> int | None:
-        return self._transport.get_returncode() if self._transport else None
+        """Of one that has exited: its exit code, or minus the signal that killed it."""
+        return self._process.returncode
 
     def kill(self) -> None:
-        if self._transport is not None and not self.exited.is_set():
-            try:
-                self._transport.send_signal(signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        """Without effect on one that has exited."""
+        if not self.exited.is_set():
+            self._process.kill()
 
-    def release(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+    def _ended(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._process.wait()  # for what is there already
+        self.exited.set()
 
 
-async def spawn(argv: Sequence[str], *, stdin: int, stdout: int, stderr: int) -> Child:
+def spawn(argv: Sequence[str], *, stdin: int, stdout: int, stderr: int) -> Child:
     """Start ``argv``. In a session of its own: a Ctrl-C meant for the server is not meant for it."""
-    _, child = await asyncio.get_running_loop().subprocess_exec(
-        Child, *argv, stdin=stdin, stdout=stdout, stderr=stderr, env=environment(), cwd="/", start_new_session=True
+    # By hand: asyncio would, before Python 3.12, start a thread for every process to wait for its end.
+    return Child(
+        subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=environment(), cwd="/", start_new_session=True)  # noqa: S603
     )
-    return child
 
 
 async def run(argv: Sequence[str], *, timeout: float, stdio: int | None = None, log: int | None = None) -> Finished:
@@ -83,9 +79,9 @@ async def run(argv: Sequence[str], *, timeout: float, stdio: int | None = None, 
     """
     output = os.memfd_create("output", os.MFD_CLOEXEC)
     try:
-        child = await spawn(
+        child = spawn(
             argv,
-            stdin=asyncio.subprocess.DEVNULL if stdio is None else stdio,
+            stdin=subprocess.DEVNULL if stdio is None else stdio,
             stdout=output if stdio is None else stdio,
             stderr=output if log is None else log,
         )
@@ -97,7 +93,6 @@ async def run(argv: Sequence[str], *, timeout: float, stdio: int | None = None, 
         finally:
             child.kill()
             await finish(child.exited.wait())
-            child.release()
         return Finished(code, read_output(output))
     finally:
         os.close(output)

@@ -48,7 +48,7 @@ class Streams:
         log = os.memfd_create("exec", os.MFD_CLOEXEC)
         try:
             with theirs:
-                client = await process.spawn(runtime.connect_command(name), stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=log)
+                client = process.spawn(runtime.connect_command(name), stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=log)
             try:
                 return await self._open_stream(ours, client)
             except EngineError as error:
@@ -82,7 +82,6 @@ def _stop(client: process.Child | None) -> None:
     """End the runtime's exec; what it ran inside ends with the stream."""
     if client is not None:
         client.kill()
-        client.release()
 
 
 async def _answered(sock: socket.socket) -> None:
