@@ -209,6 +209,7 @@ func (k *command) mayStart() error {
 
 // feed moves the inbox to stdin.
 func (k *command) feed() {
+	defer k.c.g.fds.put(1)
 	defer k.stdin.Close()
 	for {
 		chunk, more, ok := k.in.pop()

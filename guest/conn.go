@@ -48,6 +48,7 @@ func (e refused) Error() string { return string(e) }
 const (
 	readBuffers = 4
 	maxStopAlls = 16
+	maxReason   = 1 << 10 // bytes of text in EXIT
 )
 
 func newConn(g *guest, r io.Reader, w io.Writer, closer func()) *conn {
@@ -89,6 +90,9 @@ func (c *conn) write(b []byte) {
 }
 
 func (c *conn) sendExit(id uint32, kind byte, value int32, text string) {
+	if len(text) > maxReason {
+		text = text[:maxReason]
+	}
 	c.send(rExit, id, newFrame(9+len(text)).u8(kind).u32(uint32(value)).str(text))
 }
 

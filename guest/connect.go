@@ -23,13 +23,14 @@ func runConnect(name string) error {
 		return err
 	}
 	defer s.Close()
-	if _, _, err := s.WriteMsgUnix([]byte{passByte}, unix.UnixRights(0, 1), nil); err != nil {
-		return err
-	}
+	_, _, err = s.WriteMsgUnix([]byte{passByte}, unix.UnixRights(0, 1), nil)
 	os.Stdin.Close()
 	os.Stdout.Close()
 	var b [1]byte
-	if n, err := s.Read(b[:]); n != 1 {
+	if err == nil {
+		_, err = s.Read(b[:])
+	}
+	if err != nil {
 		return fmt.Errorf("init refused the connection: %w", err)
 	}
 	_, _ = s.Read(b[:]) // however it ends, it has ended

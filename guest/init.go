@@ -26,6 +26,7 @@ type guest struct {
 	files    *workspace
 	procs    *processes
 	sweeper  *sweeper
+	fds      *budget
 
 	starting   chan struct{} // a place for every start in flight
 	startBytes atomic.Int64
@@ -63,6 +64,9 @@ func newGuest(o options) (*guest, error) {
 		return nil, fmt.Errorf("workdir %s: %w", o.workdir, err)
 	}
 	if g.procs, err = newProcesses(salt); err != nil {
+		return nil, err
+	}
+	if g.fds, err = newBudget(); err != nil {
 		return nil, err
 	}
 	g.sweeper = newSweeper(g.procs, o.uid >= 0)

@@ -47,6 +47,8 @@ const (
 	scanPause    = 5 * time.Millisecond
 	scanShare    = 10 // watching takes at most a tenth of the time
 	slowestRound = 20 * time.Millisecond
+
+	failedScanPause = 100 * time.Millisecond
 )
 
 func newSweeper(p *processes, otherUID bool) *sweeper {
@@ -131,9 +133,11 @@ func (s *sweeper) run() {
 
 		begin := time.Now()
 		snap, err := s.scan()
-		if err != nil { // without /proc nothing can be found
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "guest: scan:", err)
-			snap = &snapshot{}
+			s.giveUp(kills)
+			time.Sleep(failedScanPause)
+			continue
 		}
 		slowest := 0
 		for _, k := range kills {
@@ -148,6 +152,16 @@ func (s *sweeper) run() {
 		nextWatch = time.Now().Add(max(scanPause, scanShare*time.Since(begin)))
 		if slowest > 1 {
 			time.Sleep(min(time.Duration(slowest)*time.Millisecond, slowestRound))
+		}
+	}
+}
+
+// giveUp ends the killings whose time is over, when /proc could not be read: at least one process is then said to be left.
+func (s *sweeper) giveUp(kills []*killing) {
+	for _, k := range kills {
+		if time.Now().After(k.deadline) {
+			s.forgetKilling(k)
+			go k.done(k.rounds, len(k.seen), 1)
 		}
 	}
 }

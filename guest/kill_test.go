@@ -56,7 +56,7 @@ func pidsIn(t *testing.T, dir string) []int {
 
 func alive(pids []int) (n int) {
 	for _, pid := range pids {
-		if p, ok := readProcess(pid, make([]byte, 4096)); ok && p.pid == pid {
+		if p, ok, _ := readProcess(pid, make([]byte, 4096)); ok && p.pid == pid {
 			n++
 		}
 	}
@@ -242,8 +242,42 @@ func TestTheTagIsReadBothWays(t *testing.T) {
 	}
 	for _, other := range []bool{false, true} {
 		s := sweeper{otherUID: other}
-		if got := s.tagOf(os.Getpid(), make([]byte, 4096)); got != l.Max {
+		if got, _ := s.tagOf(os.Getpid(), make([]byte, 4096)); got != l.Max {
 			t.Errorf("otherUID %v: %d, not %d", other, got, l.Max)
 		}
+	}
+}
+
+func TestKillWorksWhenFdsAreUsedUp(t *testing.T) {
+	t.Setenv("GUEST_TEST_NOFILE", "400")
+	g, c := startGuest(t)
+	var running []*testStream
+	full := false
+	for !full && len(running) < 400 {
+		s := c.start(spec{argv: []string{"sleep", "1000"}})
+		s.await("start", func() bool { return s.pid != 0 || s.exit != nil })
+		if s.exit == nil {
+			running = append(running, s)
+			continue
+		}
+		full = true
+		if s.exit.kind != kindLimit || s.exit.value != int32(syscall.EMFILE) {
+			t.Errorf("%+v", *s.exit)
+		}
+	}
+	if !full {
+		t.Fatal("there was no end")
+	}
+	if _, killed, left := running[0].kill(syscall.SIGKILL, scopeTree); killed != 1 || left != 0 {
+		t.Errorf("killed %d, left %d", killed, left)
+	}
+	if n := g.connect().stopAll(); int(n) != len(running)-1 {
+		t.Errorf("%d of %d stopped", n, len(running)-1)
+	}
+	for _, s := range running {
+		s.await("end", func() bool { return s.ended[rOut] && s.ended[rErr] && s.tree })
+	}
+	if got := c.sh("exit 6").wait(); got != (exit{0, 6, ""}) {
+		t.Errorf("%+v", got)
 	}
 }

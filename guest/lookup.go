@@ -90,7 +90,7 @@ func checkProgram(file, name string) error {
 	var st unix.Stat_t
 	err := unix.Stat(file, &st)
 	switch {
-	case err == unix.ENOENT || err == unix.ENOTDIR:
+	case err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ENAMETOOLONG:
 		return startError{kindNotFound, asErrno(err), fmt.Sprintf("%q: not found", name)}
 	case err != nil:
 	case fileType(&st) == unix.S_IFDIR:

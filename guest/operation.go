@@ -85,7 +85,12 @@ func (o *operation) decode(kind byte, d *decoder) (work func() (string, error), 
 }
 
 func (o *operation) run(work func() (string, error)) {
-	text, err := work()
+	var text string
+	err := o.c.g.fds.take(operationFDs)
+	if err == nil {
+		text, err = work()
+		o.c.g.fds.put(operationFDs)
+	}
 	o.c.remove(o.id)
 	o.end()
 	if err == nil {

@@ -12,11 +12,19 @@ import (
 type pipes struct {
 	stdin, stdout, stderr *os.File // stdin is nil if it is /dev/null
 	children              [3]*os.File
+	budget                *budget
+	taken                 int // of the budget, until the three are closed
 }
 
 func (k *command) openPipes() (*pipes, error) {
-	p := &pipes{}
-	var err error
+	p := &pipes{budget: k.c.g.fds, taken: 2}
+	if k.in != nil {
+		p.taken++
+	}
+	err := p.budget.take(p.taken)
+	if err != nil {
+		return nil, err
+	}
 	if k.in != nil {
 		p.children[0], p.stdin, err = os.Pipe()
 	} else {
@@ -41,7 +49,10 @@ func (p *pipes) files() []uintptr {
 	return []uintptr{p.children[0].Fd(), p.children[1].Fd(), p.children[2].Fd()}
 }
 
-func (p *pipes) closeOurs() { closeFiles(p.stdin, p.stdout, p.stderr) }
+func (p *pipes) closeOurs() {
+	closeFiles(p.stdin, p.stdout, p.stderr)
+	p.budget.put(p.taken)
+}
 
 func (p *pipes) closeChildren() { closeFiles(p.children[:]...) }
 
@@ -74,6 +85,7 @@ func newOutput(k *command, kind byte, f *os.File) *output {
 }
 
 func (o *output) run() {
+	defer o.k.c.g.fds.put(1)
 	defer o.f.Close()
 	c := o.k.c
 	for {

@@ -43,11 +43,16 @@ func (s *sweeper) scan() (*snapshot, error) {
 		if err != nil || pid == self {
 			continue
 		}
-		p, ok := readProcess(pid, buf)
+		p, ok, err := readProcess(pid, buf)
+		if err != nil {
+			return nil, err
+		}
 		if !ok {
 			continue
 		}
-		p.tag = s.tagOf(pid, buf)
+		if p.tag, err = s.tagOf(pid, buf); err != nil {
+			return nil, err
+		}
 		snap.index[pid] = len(snap.all)
 		snap.all = append(snap.all, p)
 	}
@@ -56,10 +61,15 @@ func (s *sweeper) scan() (*snapshot, error) {
 	return snap, nil
 }
 
-func readFile(path string, buf []byte) []byte {
+// readFile reads the beginning of a file. One that cannot be opened because it has gone is empty; an error is the guest's own trouble.
+func readFile(path string, buf []byte) ([]byte, error) {
 	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
+	switch err {
+	case nil:
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM:
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	default:
+		return nil, nil
 	}
 	defer syscall.Close(fd)
 	n := 0
@@ -73,33 +83,34 @@ func readFile(path string, buf []byte) []byte {
 		}
 		n += m
 	}
-	return buf[:n]
+	return buf[:n], nil
 }
 
-func readProcess(pid int, buf []byte) (process, bool) {
-	b := readFile("/proc/"+strconv.Itoa(pid)+"/stat", buf)
+func readProcess(pid int, buf []byte) (p process, living bool, err error) {
+	b, err := readFile("/proc/"+strconv.Itoa(pid)+"/stat", buf)
 	end := bytes.LastIndexByte(b, ')') // the name before it may hold anything
 	if end < 0 {
-		return process{}, false
+		return process{}, false, err
 	}
 	f := bytes.Fields(b[end+1:])
 	if len(f) < 4 || f[0][0] == 'Z' || f[0][0] == 'X' {
-		return process{}, false
+		return process{}, false, nil
 	}
 	ppid, err1 := strconv.Atoi(string(f[1]))
 	sid, err2 := strconv.Atoi(string(f[3]))
-	return process{pid: pid, ppid: ppid, sid: sid}, err1 == nil && err2 == nil
+	return process{pid: pid, ppid: ppid, sid: sid}, err1 == nil && err2 == nil, nil
 }
 
 // tagOf reads the hard RLIMIT_RSS. prlimit needs the same uid, /proc/PID/limits does not.
-func (s *sweeper) tagOf(pid int, buf []byte) uint64 {
+func (s *sweeper) tagOf(pid int, buf []byte) (uint64, error) {
 	if !s.otherUID {
 		var l unix.Rlimit
 		if unix.Prlimit(pid, unix.RLIMIT_RSS, nil, &l) == nil {
-			return l.Max
+			return l.Max, nil
 		}
 	}
-	return parseTag(readFile("/proc/"+strconv.Itoa(pid)+"/limits", buf))
+	b, err := readFile("/proc/"+strconv.Itoa(pid)+"/limits", buf)
+	return parseTag(b), err
 }
 
 func parseTag(limits []byte) uint64 {
