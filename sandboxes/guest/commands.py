@@ -131,10 +131,9 @@ async def run(
 ) -> Result:
     """Run ``command`` with ``stdin`` as its input, and collect up to ``limit`` bytes of each output.
 
-    Returns when its main process has exited; what it left in the background keeps running, its later output is discarded. After
-    ``timeout`` seconds, at an ``interrupt``, and when cancelled, everything that it started is killed before this returns or raises.
-    Raises ``RunLost``,
-    a ``GuestLost``; also ``GuestLost`` before it began.
+    Returns when its main process has exited; what it left in the background keeps running, its later output is discarded.
+    After ``timeout`` seconds, and when cancelled, everything that it started is killed before this returns or raises.
+    Raises ``RunLost``, a ``GuestLost``; also ``GuestLost`` before it began.
     """
     deadline = asyncio.get_running_loop().time() + timeout
     interrupt = interrupt or Interrupt()

@@ -15,6 +15,7 @@ from sandboxes.guest.protocol import HEADER, Parser, Send, Violation
 #: Bytes of frames that may still come for a stream that has ended, besides output within its credit.
 _LATE_PER_STREAM = 4 << 10
 _LATE_AT_MOST = 64 << 20
+_REQUESTS_AT_ONCE = 8
 
 
 class Stream(Protocol):
@@ -43,6 +44,7 @@ class Connection:
         self._next_stream = 1
         self._next_request = 0
         self._requests: dict[tuple[int, int], asyncio.Future[int | None]] = {}
+        self._answered = Waiters()
         self._max_streams = MAX_STREAMS
         self._slot_free = Waiters()
         self._late = 0  # bytes that released streams may still send
@@ -74,6 +76,7 @@ class Connection:
                 future.set_result(None)
         self._requests.clear()
         self.greeted.wake()
+        self._answered.wake()
         self._slot_free.wake()
         if self.on_end is not None:
             self.on_end(reason)
@@ -118,8 +121,14 @@ class Connection:
         return self._next_request
 
     async def request(self, kind: Send, answer: int, number: int, payload: bytes) -> int:
-        """Send a frame on stream 0 and wait for the answer to it. Raises ``GuestLost``."""
+        """Send a frame on stream 0 and wait for the answer to it. Raises ``GuestLost``.
+
+        Waits while too many wait for an answer of this type: a guest may take more for an attack.
+        """
         self.check()
+        while sum(waiting == answer for waiting, _ in self._requests) >= _REQUESTS_AT_ONCE:
+            await self._answered.wait()
+            self.check()
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._requests[answer, number] = future
         self.send(kind, 0, payload)
@@ -171,3 +180,4 @@ class Connection:
             raise Violation(f"an answer of type {kind:#x} to nothing that was asked")
         if not future.done():
             future.set_result(result)
+        self._answered.wake()

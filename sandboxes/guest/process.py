@@ -17,6 +17,7 @@ from sandboxes.guest.protocol import MAX_FRAME, MAX_START, U32, Command, Exit, E
 
 _FIRST_WINDOW = 64 << 10
 _WINDOW = 1 << 20
+_KILLS_AT_ONCE = 4  # of one command; the guest takes no more
 _STDOUT, _STDERR = 1, 2
 _DESCRIPTORS = {wire.OUT: _STDOUT, wire.ERR: _STDERR}
 
@@ -76,6 +77,7 @@ class Process:
         self._readable = Waiters()
         self._writable = Waiters()
         self._exited = Waiters()
+        self._killable = Waiters()
         self._number = connection.add(self)
         connection.send(Send.START, self._number, payload)
 
@@ -153,9 +155,9 @@ class Process:
         """
         if signal not in range(1, 65):
             raise ValueError("no such signal")
-        while self.pid == 0 and self._exit is None:
+        while (self.pid == 0 and self._exit is None) or len(self._kills) >= _KILLS_AT_ONCE:
             self._connection.check()
-            await self._started.wait()
+            await (self._killable if self.pid else self._started).wait()
         if self.pid == 0:
             return Killed(0, 0, 0)
         self._connection.check()
@@ -177,9 +179,8 @@ class Process:
 
     def abandon(self) -> None:
         """Nobody waits for it any more: kill the subtree as soon as it can be, then release it. Returns at once."""
-        self._abandoned = True
-        if self.pid and not self._released:
-            self._send_kill(signal.SIGKILL, True)
+        self._abandoned = not self._released
+        self._kill_abandoned()
         self.release()
 
     # connection.Stream
@@ -208,6 +209,8 @@ class Process:
                 raise Violation("an answer to a kill that was not asked for")
             if not future.done():
                 future.set_result(Killed(rounds, killed, left))
+            self._kill_abandoned()
+            self._killable.wake()
             self._settle()
         elif kind == wire.TREE:
             if payload or self._tree_ended or not self.pid:
@@ -243,8 +246,7 @@ class Process:
             raise Violation("an unexpected STARTED")
         self.pid = pid
         self._started.wake()
-        if self._abandoned:
-            self._send_kill(signal.SIGKILL, True)
+        self._kill_abandoned()
 
     def _got_exit(self, payload: memoryview) -> None:
         number, value, text = wire.decode_exit(payload)
@@ -265,7 +267,7 @@ class Process:
         self._settle()
 
     def _wake_all(self) -> None:
-        for waiters in (self._started, self._readable, self._writable, self._exited):
+        for waiters in (self._started, self._readable, self._writable, self._exited, self._killable):
             waiters.wake()
 
     def _send_input(self, data: memoryview) -> int:
@@ -279,6 +281,11 @@ class Process:
         credit = self._window.consumed(amount, drained=not self._pieces.size)
         if credit:
             self._connection.send(Send.CREDIT, self._number, U32.pack(credit))
+
+    def _kill_abandoned(self) -> None:
+        if self._abandoned and self.pid and len(self._kills) < _KILLS_AT_ONCE:
+            self._abandoned = False
+            self._send_kill(signal.SIGKILL, True)
 
     def _send_kill(self, signal: int, tree: bool) -> asyncio.Future[Killed | None]:
         request = self._connection.request_number()

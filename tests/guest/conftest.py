@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+
 from sandboxes.guest import Guest
 from sandboxes.guest.transport import open_socket_stream
 

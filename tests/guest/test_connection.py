@@ -6,6 +6,7 @@ import asyncio
 import struct
 
 import pytest
+
 from sandboxes.errors import GuestLost, GuestTooOld
 from sandboxes.guest import Command, Guest, run
 from sandboxes.guest import protocol as wire

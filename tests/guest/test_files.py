@@ -8,6 +8,7 @@ import struct
 from collections.abc import AsyncIterator
 
 import pytest
+
 from sandboxes.errors import FileError, GuestLost, PathRefused
 from sandboxes.guest import Guest, Stat
 from sandboxes.guest import protocol as wire

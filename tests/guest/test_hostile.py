@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from sandboxes.engine.base import Receiver
 from sandboxes.errors import SandboxError
 from sandboxes.guest import Command, Guest, Process, run

@@ -7,6 +7,7 @@ import signal
 import struct
 
 import pytest
+
 from sandboxes.errors import GuestLost
 from sandboxes.guest import CannotStart, CannotStartKind, Command, ExitKind, Guest, Killed, Outcome, Process, RunLost, commands, run
 from sandboxes.guest import protocol as wire
@@ -215,6 +216,20 @@ async def test_kill_answers_each_caller_and_holds_up_the_release(scripted: Scrip
     await peer.expect(Send.RELEASE)
     with pytest.raises(ValueError):
         await process.kill(65)
+
+
+async def test_no_more_kills_are_asked_at_once_than_the_guest_takes(scripted: Scripted) -> None:
+    guest, peer = scripted
+    process, frame = await start(guest, peer)
+    killing = [asyncio.create_task(process.kill()) for _ in range(6)]
+    kills = [await peer.expect(Send.KILL) for _ in range(4)]
+    await pong(guest, peer)
+    for _ in range(2):
+        peer.send(wire.GOT_KILLED, frame.stream, struct.pack(">IIII", kills.pop(0).number, 1, 1, 0))
+        kills.append(await peer.expect(Send.KILL))
+    for kill in kills:
+        peer.send(wire.GOT_KILLED, frame.stream, struct.pack(">IIII", kill.number, 1, 1, 0))
+    assert await asyncio.gather(*killing) == [Killed(1, 1, 0)] * 6
 
 
 async def test_a_cancelled_start_kills_what_it_started(scripted: Scripted) -> None:
