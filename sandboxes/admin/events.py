@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.text import Truncator
 
-from sandboxes.admin.base import EMPTY, OrgFilter, ReadOnlyAdmin
+from sandboxes.admin.base import EMPTY, OrgFilter, ReadOnlyAdmin, lease_in
 from sandboxes.models import Event
 
 
@@ -19,6 +21,11 @@ class EventAdmin(ReadOnlyAdmin):
     search_fields = ("sandbox__startswith", "org__slug", "kind", "actor", "reason")
     search_help_text = "Lease, org, kind, actor or reason"
     fields = ("at", "kind", "lease", "org", "actor", "reason")
+
+    def get_search_results(self, request: HttpRequest, queryset: QuerySet[Event], search_term: str) -> tuple[QuerySet[Event], bool]:
+        if lease := lease_in(search_term):
+            return queryset.filter(sandbox=lease), False
+        return super().get_search_results(request, queryset, search_term)
 
     @admin.display(description="lease", ordering="sandbox")
     def lease(self, event: Event) -> str:

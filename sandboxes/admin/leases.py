@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.text import Truncator
 
 from sandboxes import policy
-from sandboxes.admin.base import OrgFilter, ReadOnlyAdmin, actor, confirm, link_to, log
+from sandboxes.admin.base import OrgFilter, ReadOnlyAdmin, actor, confirm, lease_in, link_to, log
 from sandboxes.lifecycle import leases
 from sandboxes.models import PUBLIC, Event, Sandbox, State
 
@@ -92,9 +92,9 @@ class SandboxAdmin(ReadOnlyAdmin):
         return Truncator(text).chars(80)
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet[Sandbox], search_term: str) -> tuple[QuerySet[Sandbox], bool]:
-        """A container's name finds its lease."""
-        words = [f"m_{word[2:26]}" if word.startswith("m-") and len(word) == 31 else word for word in search_term.split(" ")]
-        return super().get_search_results(request, queryset, " ".join(words))
+        if lease := lease_in(search_term):
+            return queryset.filter(pk=lease), False
+        return super().get_search_results(request, queryset, search_term)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

@@ -117,6 +117,7 @@ def test_leases_are_found(root: Client, org: Org, lease: Callable[..., Sandbox])
     other = lease(host="metal-7")
     assert found(root, "sandbox", q=site.pk) == {site.pk}
     assert found(root, "sandbox", q=site.container) == {site.pk}
+    assert found(root, "sandbox", q=site.pk[:14]) == {site.pk}
     assert found(root, "sandbox", q="site") == {site.pk}
     assert found(root, "sandbox", q="metal-7") == {other.pk}
     assert found(root, "sandbox", q="acme") == {site.pk, other.pk}
@@ -141,6 +142,7 @@ def test_events_volumes_and_projects_are_found(root: Client, org: Org, lease: Ca
     Event.objects.create(kind="reaped", actor="reaper")
     assert sandbox.volume and other.project
     assert found(root, "event", q=sandbox.pk) == {str(event.pk)}
+    assert found(root, "event", q=sandbox.container) == {str(event.pk)}
     assert found(root, "event", org="acme") == {str(event.pk)}
     assert found(root, "volume", q="site") == {str(sandbox.volume.pk)}
     assert found(root, "project", q="shop") == {str(other.project.pk)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -14,6 +16,7 @@ from harness.server import Server
 from harness.waiting import until
 
 from admin.browser import Browser
+from sandboxes.lifecycle import current
 from sandboxes.models import Event, Sandbox, State
 
 LIST = "/admin/sandboxes/sandbox/"
@@ -113,6 +116,24 @@ def test_a_volume_goes_too_when_asked(staff: Callable[..., Client], lease: Calla
         assert row.purge
         assert LogEntry.objects.get(object_id=row.pk).change_message == "Reaped, with its volume."
     assert LogEntry.objects.get(object_id=plain.pk).change_message == "Reaped."
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_could_not_be_ended_is_told_with_the_reason(
+    root: Client, lease: Callable[..., Sandbox], settings: Any, tmp_path: Path
+) -> None:
+    settings.SANDBOXHUB_HOME = tmp_path
+    settings.SANDBOXHUB_RUNSC = Path("/nonexistent/runsc")
+    here, elsewhere = lease(host=settings.SANDBOXHUB_HOST), lease()
+    try:
+        texts = told(ask(root, here, elsewhere, confirmed="Reap"))
+    finally:
+        current.close()
+    assert f"1 lease still ending: {elsewhere.pk}." in texts
+    assert "1 lease could not be ended yet; it is tried again." in texts
+    assert [text for text in texts if text.startswith(f"{here.pk}: ") and len(text) > len(here.pk) + 2]
+    assert set(Sandbox.objects.values_list("state", flat=True)) == {State.ENDING}
+    assert {entry.object_id for entry in LogEntry.objects.all()} == {here.pk, elsewhere.pk}
 
 
 def test_a_long_name_of_staff_fits(root: Client, lease: Callable[..., Sandbox], django_user_model: type) -> None:
