@@ -67,36 +67,43 @@ class OciTarget:
         return int(json.loads(meta.read_text())["process"]["pid"])
 
     def _leaks(self) -> list[str]:
-        found = []
+        return [leak for instance in (self._instance, self._foreign) for leak in self.leaks_of(self.config(instance))]
+
+    def _clean(self) -> None:
         for instance in (self._instance, self._foreign):
-            mine = self._home / "oci" / instance
-            for directory in ("bundles", "disks", "mnt"):
-                found += [str(path) for path in _children(mine / directory)]
-            state = self.config(instance).state
-            assert state is not None
-            found += [str(path) for path in _children(state / "locks")]
-            found += [str(path) for path in _children(state / self.runtime) if path.name != "null-netns"]
-            for hierarchy in Path("/sys/fs/cgroup").glob(f"**/sandboxhub-{instance}"):
-                found += [str(path) for path in _children(hierarchy) if path.is_dir()]
-            found += [line for line in _processes() if str(state) in line]
+            self.clean_up(self.config(instance))
+
+    @staticmethod
+    def leaks_of(config: OciConfig) -> list[str]:
+        """What is left of the sandboxes of one deployment; mounts and loop devices of all that share its home."""
+        mine = config.home / "oci" / config.instance
+        state = config.state
+        assert state is not None
+        found = [str(path) for directory in ("bundles", "disks", "mnt") for path in _children(mine / directory)]
+        found += [
+            str(path) for directory in ("locks", *config.runtimes) for path in _children(state / directory) if path.name != "null-netns"
+        ]
+        for hierarchy in Path("/sys/fs/cgroup").glob(f"**/sandboxhub-{config.instance}"):
+            found += [str(path) for path in _children(hierarchy) if path.is_dir()]
+        found += [line for line in _processes() if str(state) in line]
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-        found += [line for line in mounts if f"{self._home}/" in line and "null-netns" not in line]
+        found += [line for line in mounts if f"{config.home}/" in line and "null-netns" not in line]
         for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
             try:
-                found += [text for text in [backing.read_text()] if str(self._home) in text]
+                found += [text for text in [backing.read_text()] if str(config.home) in text]
             except OSError:
                 continue
         return found
 
-    def _clean(self) -> None:
-        for instance in (self._instance, self._foreign):
-            state = self.config(instance).state
-            assert state is not None
-            for netns in state.glob("*/null-netns"):
-                subprocess.run(["umount", str(netns)], check=False, stderr=subprocess.DEVNULL)
-            shutil.rmtree(state, ignore_errors=True)
-            for hierarchy in Path("/sys/fs/cgroup").glob(f"*/sandboxhub-{instance}"):
-                hierarchy.rmdir()
+    @staticmethod
+    def clean_up(config: OciConfig) -> None:
+        """Remove what a deployment keeps when no sandbox runs."""
+        assert config.state is not None
+        for netns in config.state.glob("*/null-netns"):
+            subprocess.run(["umount", str(netns)], check=False, stderr=subprocess.DEVNULL)
+        shutil.rmtree(config.state, ignore_errors=True)
+        for hierarchy in Path("/sys/fs/cgroup").glob(f"*/sandboxhub-{config.instance}"):
+            hierarchy.rmdir()
 
 
 def _children(directory: Path) -> list[Path]:

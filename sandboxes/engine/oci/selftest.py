@@ -53,7 +53,11 @@ async def prove(sandboxes: Sandboxes, streams: Streams, locks: Locks, runtime: s
                 await finish(sandboxes.remove(name))
     except (SandboxError, OSError) as error:
         reason = error.detail if isinstance(error, SandboxError) else str(error)
-        advice = _advice(runtime, reason, rootless=sandboxes.config.rootless)
+        advice = (
+            "Set the path of the program."
+            if isinstance(error, FileNotFoundError | PermissionError)
+            else _advice(runtime, reason, rootless=sandboxes.config.rootless)
+        )
         raise EngineError(f"The runtime {runtime} ({program.program}) failed its self-test at {step}: {reason} {advice}".strip()) from error
     return version or "unversioned build"
 
@@ -73,8 +77,6 @@ async def _chunks() -> AsyncIterator[bytes]:
 def _advice(runtime: str, reason: str, *, rootless: bool) -> str:
     """What to do about the failures that are known."""
     low = reason.lower()
-    if "no such file or directory" in low and "sidecar" not in low and runtime in low:
-        return "Set the path of the program."
     if "sidecar" in low:
         return "This build of runsc needs its release's other programs beside it: build the version that script/setup pins."
     if "is not installed" in low:
