@@ -115,6 +115,8 @@ func runInit(o options) error {
 	if err := protect(); err != nil {
 		return err
 	}
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
 	syscall.Umask(umask)
 	var stdio *conn
 	var in, out *os.File
@@ -134,7 +136,7 @@ func runInit(o options) error {
 	}
 	go g.procs.reap()
 	go g.sweeper.run()
-	go g.exitOnTerm()
+	go g.exitOn(term)
 	if o.stdio {
 		g.serving <- struct{}{}
 		stdio = newConn(g, in, out, func() { in.Close(); out.Close() })
@@ -162,10 +164,8 @@ func protect() error {
 	return os.NewSyscallError("rt_sigaction", ignoreSentFaults())
 }
 
-// exitOnTerm: a sandbox that is asked to end does.
-func (g *guest) exitOnTerm() {
-	term := make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
+// exitOn: a sandbox that is asked to end does.
+func (g *guest) exitOn(term <-chan os.Signal) {
 	<-term
 	g.stopAll(func(int) { os.Exit(0) })
 }
