@@ -10,6 +10,7 @@ from pathlib import Path
 from sandboxes.engine.oci.config import TENANT_ID, Paths
 from sandboxes.engine.oci.locks import Locks
 from sandboxes.engine.oci.mounts import read_mounts
+from sandboxes.engine.oci.process import finish
 from sandboxes.engine.oci.storage import VolumeDirectory, run_tool, sandbox_names
 from sandboxes.errors import EngineError
 
@@ -75,7 +76,7 @@ class LoopDisks:
                 return
             self._volumes.path(name).mkdir(mode=0o700, exist_ok=True)
             # With a journal: a volume outlives a crash of the host.
-            await self._format(self._data(name), size, journal=True)
+            await finish(self._format(self._data(name), size, journal=True))
             self._volumes.complete(name, size)
 
     async def delete_volume(self, name: str) -> None:
@@ -108,11 +109,12 @@ class LoopDisks:
             async with self._locks.hold(f"template-{size}"):
                 if not path.exists():
                     new = path.with_suffix(".new")
-                    await self._format(new, size, journal=False)
+                    await finish(self._format(new, size, journal=False))
                     new.replace(path)
         return path
 
     async def _format(self, image: Path, size: int, *, journal: bool) -> None:
+        """To be finished once begun: cut short, it would leave the new disk mounted."""
         if size < _SMALLEST:
             raise EngineError(f"a disk has at least {_SMALLEST >> 20} MiB")
         await self._let_go(image)
