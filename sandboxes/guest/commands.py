@@ -112,7 +112,8 @@ class Interrupt:
     def give(self) -> None:
         self.given = True
         for deadline in self._deadlines:
-            deadline.reschedule(0)
+            if not deadline.expired():  # its command has not been told yet
+                deadline.reschedule(0)
 
     @contextlib.contextmanager
     def cuts(self, deadline: asyncio.Timeout) -> Iterator[None]:
@@ -132,7 +133,7 @@ async def run(
     """Run ``command`` with ``stdin`` as its input, and collect up to ``limit`` bytes of each output.
 
     Returns when its main process has exited; what it left in the background keeps running, its later output is discarded.
-    After ``timeout`` seconds, and when cancelled, everything that it started is killed before this returns or raises.
+    After ``timeout`` seconds, at an ``interrupt``, and when cancelled, everything that it started is killed before this returns or raises.
     Raises ``RunLost``, a ``GuestLost``; also ``GuestLost`` before it began.
     """
     deadline = asyncio.get_running_loop().time() + timeout

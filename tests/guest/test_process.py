@@ -294,6 +294,29 @@ async def test_run_kills_at_its_deadline_and_gives_the_output_so_far(scripted: S
     assert (result.outcome, result.stdout, result.code, result.left) == (Outcome.TIMED_OUT, b"some last words", 137, 1)
 
 
+async def test_run_gives_up_at_an_interrupt(scripted: Scripted) -> None:
+    guest, peer = scripted
+    interrupt = commands.Interrupt()
+    for given_before in (False, True):
+        running = asyncio.create_task(run(guest, TRUE, timeout=60, interrupt=interrupt))
+        frame = await peer.started()
+        assert interrupt.given is given_before
+        interrupt.give()
+        interrupt.give()
+        await answer_kill(peer, frame)
+        assert (await running).outcome is Outcome.INTERRUPTED
+
+
+async def test_an_interrupt_may_meet_a_deadline() -> None:
+    interrupt = commands.Interrupt()
+    timer = asyncio.timeout(0)
+    with pytest.raises(TimeoutError):
+        async with timer:
+            with interrupt.cuts(timer):
+                asyncio.get_running_loop().call_soon(interrupt.give)  # after the timer, before this task is told
+                await asyncio.Event().wait()
+
+
 async def test_run_kills_at_its_deadline_what_starts_only_then(scripted: Scripted) -> None:
     guest, peer = scripted
     running = asyncio.create_task(run(guest, TRUE, timeout=0))
