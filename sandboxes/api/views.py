@@ -123,7 +123,7 @@ class SandboxViewSet(LeaseActions):
     )
     def create(self, request: Request) -> Response:
         sandbox = leases.create(self.org(), self.wanted(self.payload(wire.SandboxIn)))
-        return Response(wire.SandboxOut(find(self.org(), sandbox.pk)).data, status=201)
+        return Response(wire.SandboxOut(sandbox).data, status=201)
 
     @operation("get_sandbox_by_id", "One sandbox", answers={200: wire.SandboxOut})
     def retrieve(self, request: Request, pk: str) -> Response:
