@@ -157,7 +157,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_AUTHENTICATION": [],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "PREPROCESSING_HOOKS": ["sandboxes.api.schema.only_singular"],
-    "POSTPROCESSING_HOOKS": ["sandboxes.api.schema.describe_problems"],
+    "POSTPROCESSING_HOOKS": ["sandboxes.api.schema.complete"],
 }
 
 LOG_LEVEL = env.one_of("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))

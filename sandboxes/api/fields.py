@@ -34,6 +34,11 @@ class Text(serializers.CharField):
         return data
 
 
+@extend_schema_field({"type": "string", "nullable": True, "enum": ["exec", "dev", "desktop", "", None]})
+class ClassName(Text):
+    """The class of a sandbox, checked by ``policy``: case and blanks around it do not matter."""
+
+
 class Whole(serializers.IntegerField):
     """A JSON integer: ``1.0``, ``"1"`` and ``true`` are refused. Kept within 64 bits."""
 
@@ -66,7 +71,7 @@ class Flag(serializers.BooleanField):
         return data
 
 
-@extend_schema_field({"type": "string", "format": "byte"})
+@extend_schema_field({"type": "string", "format": "byte", "nullable": True})
 class Base64(Text):
     """Bytes in the standard base64 alphabet, padded."""
 

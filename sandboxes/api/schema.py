@@ -8,7 +8,6 @@ from typing import Any
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 
-ID = OpenApiParameter("id", str, OpenApiParameter.PATH, description="A sandbox that the org holds.")
 PROJECT = OpenApiParameter("project", str, description="Only those of this project.")
 STATUS = OpenApiParameter("status", str, description="Only those of this status: pending, running, parked or error.")
 LIMIT = OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": 200}, description="Rows at most.")
@@ -34,6 +33,17 @@ _PROBLEM = {
     "required": ["type", "title", "status", "detail", "code"],
 }
 _METHODS = ("get", "post", "put", "patch", "delete")
+_ID = {
+    "in": "path",
+    "name": "id",
+    "schema": {"type": "string", "pattern": "^m_[0-9a-f]{24}$"},
+    "required": True,
+    "description": "A sandbox that the org holds.",
+}
+_ARGV_OR_COMMAND = [
+    {"required": ["argv"], "properties": {"argv": {"type": "array", "minItems": 1}}},
+    {"required": ["command"], "properties": {"command": {"type": "string", "pattern": "\\S"}}},
+]
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -54,7 +64,13 @@ def operation(
             {"type": "string", "format": "binary"} if answer is bytes else answer, description=summary
         )
     return extend_schema(
-        operation_id=name, summary=summary, request=body, responses=described, parameters=parameters or [], tags=["sandboxes"]
+        operation_id=name,
+        summary=summary,
+        description="",  # not the docstring of the view
+        request=body,
+        responses=described,
+        parameters=parameters or [],
+        tags=["sandboxes"],
     )
 
 
@@ -63,16 +79,33 @@ def only_singular(endpoints: list[tuple[str, str, str, Any]], **_: Any) -> list[
     return [entry for entry in endpoints if not entry[0].startswith("/v1/sandboxes")]
 
 
-def describe_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Every operation may answer a problem, and a file is written by an application that Django's router does not know."""
-    result["components"].setdefault("schemas", {})["Problem"] = _PROBLEM
+def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Adds what the serializers cannot say.
+
+    Every operation may answer a problem, a command is one of two members, and a file is written by an application that Django's router does
+    not know.
+    """
+    schemas = result["components"].setdefault("schemas", {})
+    schemas["Problem"] = _PROBLEM
+    for name in ("ExecIn", "RunIn"):
+        schemas[name]["anyOf"] = _ARGV_OR_COMMAND
     result["paths"]["/v1/sandbox/{id}/fs"]["post"] = _FILE_WRITE
     problem = {"description": "A problem.", "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for path in result["paths"].values():
         for method in _METHODS:
             if method in path:
                 path[method]["responses"]["default"] = problem
-    return result
+                given = path[method].get("parameters", [])
+                path[method]["parameters"] = [_ID if parameter["name"] == "id" else parameter for parameter in given]
+    cleaned: dict[str, Any] = _without_marks(result)
+    return cleaned
+
+
+def _without_marks(part: Any) -> Any:
+    """``part`` without the members that drf-spectacular leaves for its own use."""
+    if isinstance(part, dict):
+        return {name: _without_marks(value) for name, value in part.items() if name != "x-spec-enum-id"}
+    return [_without_marks(value) for value in part] if isinstance(part, list) else part
 
 
 _FILE_WRITE: dict[str, Any] = {
@@ -81,7 +114,7 @@ _FILE_WRITE: dict[str, Any] = {
     "tags": ["sandboxes"],
     "security": [{"key": []}],
     "parameters": [
-        {"in": "path", "name": "id", "schema": {"type": "string"}, "required": True, "description": "A sandbox that the org holds."},
+        _ID,
         {
             "in": "query",
             "name": "path",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
-from sandboxes.api.fields import Base64, Environment, Flag, Strings, Text, Whole
+from sandboxes.api.fields import Base64, ClassName, Environment, Flag, Strings, Text, Whole
 from sandboxes.models import Project, Sandbox, Volume
 
 
@@ -25,7 +26,7 @@ class LeaseFields(serializers.Serializer[Any]):
     cluster = Text(help_text="Only the home cluster is known: an empty name.")
 
     def get_fields(self) -> dict[str, Any]:
-        return {"class": Text(help_text="exec (the default), dev or desktop."), **super().get_fields()}
+        return {"class": ClassName(help_text="exec (the default), dev or desktop."), **super().get_fields()}
 
 
 class SandboxIn(LeaseFields):
@@ -123,6 +124,7 @@ class SandboxOut(serializers.Serializer[Any]):
         return {name: value for name, value in members.items() if value not in (None, "")}
 
 
+@extend_schema_serializer(many=False)
 class SandboxListOut(serializers.Serializer[Any]):
     sandboxes = SandboxOut(many=True)
     next = serializers.CharField(required=False, help_text="The cursor of the next page, when there is one.")
@@ -196,6 +198,7 @@ class ProjectOut(serializers.Serializer[Any]):
         return members
 
 
+@extend_schema_serializer(many=False)
 class ProjectListOut(serializers.Serializer[Any]):
     projects = ProjectOut(many=True)
 
@@ -217,5 +220,6 @@ class VolumeOut(serializers.Serializer[Any]):
         }
 
 
+@extend_schema_serializer(many=False)
 class VolumeListOut(serializers.Serializer[Any]):
     volumes = VolumeOut(many=True)
