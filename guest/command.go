@@ -19,11 +19,15 @@ type command struct {
 	window window
 	in     *inbox // nil without stdin
 
+	pty      bool
+	lasting  bool          // not the connection's, nor STOPALL's, to end
 	resolved chan struct{} // closed when it is known whether it started
 
 	mu       sync.Mutex
-	outs     [2]*output // nil until started, like stdin
-	stdin    *os.File
+	outs     []*output // nil until started, like stdin
+	stdin    *os.File  // of a pty: its master
+	rows     uint16    // of a pty, like cols
+	cols     uint16
 	started  bool
 	stopped  bool // by STOPALL
 	exited   bool // EXIT is sent
@@ -49,13 +53,22 @@ func (c *conn) startCommand(f frame) error {
 	if err != nil {
 		return refused("START: " + err.Error())
 	}
-	k := &command{c: c, id: f.stream, spec: &s, child: newChild(), resolved: make(chan struct{})}
+	k := &command{
+		c: c, id: f.stream, spec: &s, child: newChild(), pty: s.pty, lasting: s.lasting,
+		rows: s.rows, cols: s.cols, resolved: make(chan struct{}),
+	}
 	if err := k.window.add(s.credit); err != nil {
 		return err
 	}
 	if c.g.startBytes.Add(int64(s.size)) > maxStartBytes {
 		c.g.startBytes.Add(-int64(s.size))
 		c.sendExit(f.stream, kindLimit, int32(syscall.EAGAIN), "too many commands wait to be started")
+		return nil
+	}
+	if s.lasting && c.g.lasting.Add(1) > maxLasting {
+		c.g.lasting.Add(-1)
+		c.g.startBytes.Add(-int64(s.size))
+		c.sendExit(f.stream, kindLimit, int32(syscall.EAGAIN), "too many lasting commands")
 		return nil
 	}
 	if s.stdin {
@@ -140,6 +153,9 @@ func (k *command) forget() {
 	delete(k.c.commands, k)
 	k.c.mu.Unlock()
 	k.c.g.unregister(k)
+	if k.lasting {
+		k.c.g.lasting.Add(-1)
+	}
 }
 
 func (k *command) subtreeEnded() {
@@ -170,15 +186,12 @@ func (k *command) start() error {
 	if err != nil {
 		return err
 	}
-	p, err := k.openPipes()
+	p, err := k.open()
 	if err != nil {
 		return limitError(err)
 	}
 	defer p.closeChildren()
-	attr := &syscall.ProcAttr{
-		Dir: where.cwd, Env: k.spec.env, Files: p.files(),
-		Sys: &syscall.SysProcAttr{Setsid: true, Credential: k.c.g.identity.credential()},
-	}
+	attr := &syscall.ProcAttr{Dir: where.cwd, Env: k.spec.env, Files: p.files(), Sys: k.attributes()}
 	err = k.c.g.procs.spawn(k.child, where.program, k.spec.argv, attr, k.mayStart)
 	if err != nil {
 		p.closeOurs()
@@ -188,10 +201,26 @@ func (k *command) start() error {
 		return spawnError(err, where.program)
 	}
 	k.mu.Lock()
-	k.outs = [2]*output{newOutput(k, rOut, p.stdout), newOutput(k, rErr, p.stderr)}
+	for i, f := range []*os.File{p.stdout, p.stderr} {
+		if f != nil {
+			k.outs = append(k.outs, newOutput(k, byte(rOut+i), f))
+		}
+	}
 	k.stdin = p.stdin
+	k.applySize() // it may have changed meanwhile
 	k.mu.Unlock()
 	return nil
+}
+
+// open makes what the command reads and writes.
+func (k *command) open() (*pipes, error) {
+	switch {
+	case k.pty:
+		return k.openPty()
+	case k.lasting:
+		return openNull()
+	}
+	return k.openPipes()
 }
 
 // mayStart is called under processes.spawning: what STOPALL and the end of the connection look at is set then.
@@ -230,7 +259,10 @@ func (k *command) feed() {
 func (k *command) drain() {
 	deadline := time.NewTimer(drainTime)
 	defer deadline.Stop()
-	var targets [2]uint64
+	if k.pty && k.outs[0].ended(time.After(hangupTime)) {
+		return
+	}
+	targets := make([]uint64, len(k.outs))
 	k.c.wmu.Lock() // nothing is between a pipe and the connection now
 	for i, o := range k.outs {
 		targets[i] = o.moved + uint64(o.pending())
@@ -290,7 +322,7 @@ func (k *command) end() {
 		k.stdin.Close()
 	}
 	for _, o := range k.outs {
-		if o != nil && k.c.isGone() {
+		if k.c.isGone() {
 			o.f.Close()
 		}
 	}

@@ -168,7 +168,7 @@ func (c *conn) handle(f frame) error {
 	switch f.kind {
 	case tStart, tStat, tList, tRead, tWrite, tMkdir, tRemove, tRename:
 		return c.openStream(f)
-	case tData, tEOF, tCredit, tKill, tRelease:
+	case tData, tEOF, tCredit, tKill, tRelease, tResize:
 		return c.onStream(f)
 	}
 	return refused(fmt.Sprintf("unknown frame 0x%02x", f.kind))
@@ -228,6 +228,18 @@ func (c *conn) onStream(f frame) error {
 		if s != nil {
 			return s.credit(n)
 		}
+	case tResize:
+		rows, cols := d.u16(), d.u16()
+		if d.end() != nil {
+			return protocolError("bad RESIZE")
+		}
+		switch k := s.(type) {
+		case nil:
+		case *command:
+			return k.resize(rows, cols)
+		default:
+			return refused("RESIZE of a file operation")
+		}
 	case tEOF, tRelease:
 		switch {
 		case len(f.payload) > 0:
@@ -271,7 +283,7 @@ func (c *conn) end() {
 	c.mu.Lock()
 	var children []*child
 	for k := range c.commands {
-		if k.child.tag != 0 {
+		if k.child.tag != 0 && !k.lasting {
 			children = append(children, k.child)
 		}
 	}

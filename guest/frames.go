@@ -24,6 +24,7 @@ const (
 	tData    = 0x03
 	tEOF     = 0x04
 	tCredit  = 0x05
+	tResize  = 0x06
 	tKill    = 0x07
 	tStat    = 0x10
 	tList    = 0x11
@@ -201,28 +202,34 @@ func (e encoder) seal(kind byte, stream uint32) []byte {
 
 // start is the payload of START.
 type start struct {
-	stdin     bool
-	credit    uint32
-	cwd       string
-	argv, env []string
-	size      int
+	stdin      bool
+	pty        bool
+	lasting    bool
+	rows, cols uint16 // of the pty
+	credit     uint32
+	cwd        string
+	argv, env  []string
+	size       int
 }
 
-const flagStdin = 4
+const (
+	flagPty     = 1
+	flagStdin   = 4
+	flagLasting = 8
+)
 
 // decodeStart checks everything that can be told without looking at the sandbox.
 func decodeStart(p []byte) (start, error) {
 	d := decoder{b: p}
 	flags := d.u8()
-	d.u16() // rows and columns belong to terminals
-	d.u16()
-	s := start{credit: d.u32(), stdin: flags&flagStdin != 0, size: len(p)}
+	s := start{pty: flags&flagPty != 0, lasting: flags&flagLasting != 0, stdin: flags&(flagStdin|flagPty) != 0, size: len(p)}
+	s.rows, s.cols, s.credit = d.u16(), d.u16(), d.u32()
 	d.str() // the id belongs to detached commands
 	s.cwd, s.argv, s.env = d.str(), d.strs(), d.strs()
 	if err := d.end(); err != nil {
 		return s, err
 	}
-	if flags&^flagStdin != 0 {
+	if flags&^(flagPty|flagStdin|flagLasting) != 0 || s.lasting && s.stdin {
 		return s, fmt.Errorf("unsupported START flags 0x%02x", flags)
 	}
 	if len(s.argv) == 0 {

@@ -30,6 +30,7 @@ type guest struct {
 
 	starting   chan struct{} // a place for every start in flight
 	startBytes atomic.Int64
+	lasting    atomic.Int32
 	serving    chan struct{} // a place for every connection
 
 	mu       sync.Mutex
@@ -93,6 +94,9 @@ func (g *guest) stopAll(done func(count int)) {
 	g.procs.spawning.Lock() // what is not forked now will see that it was stopped
 	g.mu.Lock()
 	for k := range g.commands {
+		if k.pty || k.lasting { // terminals are not what somebody waits for
+			continue
+		}
 		k.mu.Lock()
 		if !k.child.reaped.Load() {
 			k.stopped = true

@@ -105,7 +105,7 @@ func TestRefusedFramesLeaveTheConnectionAlone(t *testing.T) {
 	for name, s := range map[string]*testStream{
 		"unknown type":   c.open(0x7f, newFrame(0)),
 		"reserved":       c.open(0x17, newFrame(0)),
-		"pty":            c.start(spec{argv: []string{"true"}, flags: 1}),
+		"lasting pty":    c.start(spec{argv: []string{"true"}, flags: flagLasting | flagPty}),
 		"detached":       c.start(spec{argv: []string{"true"}, flags: 2}),
 		"unknown flag":   c.start(spec{argv: []string{"true"}, flags: 0x40}),
 		"no arguments":   c.start(spec{}),

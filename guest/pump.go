@@ -186,9 +186,19 @@ func (o *output) pending() int {
 
 // reached waits until so many bytes have been sent.
 func (o *output) reached(target uint64, deadline <-chan time.Time) bool {
+	return o.until(func() bool { return o.moved >= target || o.eof }, deadline)
+}
+
+// ended waits for the end of the output.
+func (o *output) ended(deadline <-chan time.Time) bool {
+	return o.until(func() bool { return o.eof }, deadline)
+}
+
+// until asks under conn.wmu, after each progress.
+func (o *output) until(reached func() bool, deadline <-chan time.Time) bool {
 	for {
 		o.k.c.wmu.Lock()
-		ok := o.moved >= target || o.eof
+		ok := reached()
 		o.k.c.wmu.Unlock()
 		if ok {
 			return true

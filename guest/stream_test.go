@@ -40,6 +40,8 @@ type spec struct {
 	stdin  bool
 	credit uint32
 	flags  byte
+	rows   uint16
+	cols   uint16
 	stall  bool
 }
 
@@ -55,7 +57,7 @@ func (sp spec) encode() encoder {
 	if sp.stdin {
 		sp.flags |= flagStdin
 	}
-	e := newFrame(100).u8(sp.flags).u16(0).u16(0).u32(sp.credit).str("").str(sp.cwd)
+	e := newFrame(100).u8(sp.flags).u16(sp.rows).u16(sp.cols).u32(sp.credit).str("").str(sp.cwd)
 	for _, l := range [][]string{sp.argv, sp.env} {
 		e = e.u32(uint32(len(l)))
 		for _, v := range l {
