@@ -83,7 +83,7 @@ class OciTarget:
         found += [
             str(path) for directory in ("locks", *config.runtimes) for path in _children(state / directory) if path.name != "null-netns"
         ]
-        for hierarchy in Path("/sys/fs/cgroup").glob(f"**/sandboxhub-{config.instance}"):
+        for hierarchy in _cgroups(config.instance):
             found += [str(path) for path in _children(hierarchy) if path.is_dir()]
         found += [line for line in _processes() if str(state) in line]
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
@@ -102,8 +102,14 @@ class OciTarget:
         for netns in config.state.glob("*/null-netns"):
             subprocess.run(["umount", str(netns)], check=False, stderr=subprocess.DEVNULL)
         shutil.rmtree(config.state, ignore_errors=True)
-        for hierarchy in Path("/sys/fs/cgroup").glob(f"*/sandboxhub-{config.instance}"):
+        for hierarchy in _cgroups(config.instance):
             hierarchy.rmdir()
+
+
+def _cgroups(instance: str) -> list[Path]:
+    """Of version 2, or in each hierarchy of version 1."""
+    tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
+    return [top / f"sandboxhub-{instance}" for top in tops if (top / f"sandboxhub-{instance}").is_dir()]
 
 
 def _children(directory: Path) -> list[Path]:

@@ -45,7 +45,7 @@ class LoopDisks:
         if volume is None:
             image = self._own(name)
             template = await self._template(size)
-            await asyncio.to_thread(_copy_sparse, template, image)
+            await finish(asyncio.to_thread(_copy_sparse, template, image))
             await self._mount(image, target)
             return target
         async with self._locks.hold(self._volumes.lock(volume)):

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from sandboxes.engine.base import ByteStream, Health, Running, Runtime, Spec
 from sandboxes.engine.oci import procfs, selftest
@@ -38,7 +39,7 @@ class OciEngine:
         self._paths = Paths(config)
         self._locks = Locks(self._paths.locks)
         self._programs = {
-            name: RuntimeProgram(name, program, self._paths.runtime_state(name), config.rootless)
+            name: RuntimeProgram(name, _absolute(program), self._paths.runtime_state(name), config.rootless)
             for name, program in config.runtimes.items()
         }
         storage: Storage = Directories(self._paths, self._locks) if config.rootless else LoopDisks(self._paths, self._locks)
@@ -258,6 +259,11 @@ class OciEngine:
             return ()
         pids = () if bounds_pids_by_rlimit(runtime, rootless=True) else ("pids",)
         return ("memory", "cpus", *pids, "disk")
+
+
+def _absolute(program: Path) -> Path:
+    """A path holds wherever a child runs; a bare name is looked for in the system's directories."""
+    return program.absolute() if len(program.parts) > 1 else program
 
 
 async def _settled(task: asyncio.Task[Running]) -> None:

@@ -16,6 +16,7 @@ from sandboxes.engine.oci import procfs, spec
 from sandboxes.engine.oci.bundle import Bundle, Record
 from sandboxes.engine.oci.cgroups import Cgroups
 from sandboxes.engine.oci.config import GUEST_DIRECTORY, OciConfig, Paths, check_name
+from sandboxes.engine.oci.process import finish
 from sandboxes.engine.oci.rootfs import RootFilesystems
 from sandboxes.engine.oci.runtime import RuntimeProgram, last_error
 from sandboxes.engine.oci.storage import Storage
@@ -61,7 +62,8 @@ class Sandboxes:
     async def launch(self, wanted: Spec) -> tuple[Record, socket.socket]:
         """Start it; the socket is the guest's first connection. Raises ``EngineError``, ``StartFailed``, ``OSError``.
 
-        What a failure leaves is the caller's to ``remove``.
+        What a failure leaves is the caller's to ``remove``. Work in threads is finished even when this is cancelled, lest it make
+        something after the removal.
         """
         check_name(wanted.name)
         runtime = self.runtimes[wanted.runtime]
@@ -81,7 +83,7 @@ class Sandboxes:
             ceilings=_ceilings(),
         )
         record = bundles.spec_record(wanted, root.path, guest)
-        await asyncio.to_thread(bundle.make, record, spec.build(wanted, place))
+        await finish(asyncio.to_thread(bundle.make, record, spec.build(wanted, place)))
         ours, theirs = socket.socketpair()
         try:
             with theirs, bundle.log.open("ab") as log:
@@ -92,7 +94,7 @@ class Sandboxes:
             process = procfs.identify(int(bundle.pid_file.read_text()))
             if process is None:
                 raise StartFailed(f"The sandbox ended as it started: {self.death(wanted.name, record)}")
-            return await asyncio.to_thread(bundle.set_process, record, process), ours
+            return await finish(asyncio.to_thread(bundle.set_process, record, process)), ours
         except BaseException:
             ours.close()
             raise
