@@ -61,7 +61,6 @@ ROOT_URLCONF = "sandboxhub.urls"
 ASGI_APPLICATION = "sandboxhub.asgi.application"
 INSTALLED_APPS = [
     "sandboxhub.server",
-    "daphne",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",

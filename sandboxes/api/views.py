@@ -23,6 +23,7 @@ from sandboxes.api.base import ApiViewSet, query_path
 from sandboxes.api.files import contents, file_response, listing, single
 from sandboxes.api.leases import find
 from sandboxes.api.schema import CURSOR, FILE_PATH, IDEMPOTENCY, LIMIT, PROJECT, PURGE, STATUS, operation
+from sandboxes.guest.commands import RunLost
 from sandboxes.guest.files import FileReader
 from sandboxes.lifecycle import blind, leases, transitions, work
 from sandboxes.lifecycle.current import call, hub
@@ -72,9 +73,13 @@ class LeaseActions(ApiViewSet):
         )
         work.require_running(sandbox)
         transitions.touch(sandbox)
-        result = call(work.execute, sandbox, order)
+        show = results.Shown(timeout=timeout, encoding=asked.get("encoding", ""), secrets=secrets)
+        try:
+            result = call(work.execute, sandbox, order)
+        except RunLost as lost:
+            raise show.unknown(lost) from lost
         transitions.touch(sandbox)
-        return Response(results.answer(result, timeout=timeout, encoding=asked.get("encoding", ""), secrets=secrets))
+        return Response(show.answer(result))
 
     def end_lease(self, sandbox: Sandbox, *, purge: bool) -> Response:
         leases.end(sandbox, reason="ended by its holder", actor=self.actor(), purge=purge)

@@ -92,7 +92,7 @@ class Engine(Protocol):
         """The runtimes that ``open`` proved, in order of preference."""
 
     async def open(self) -> None:
-        """Prove every configured runtime with a self-test;
+        """Prove every configured runtime with a self-test.
 
         ``EngineError`` says exactly what is missing and what to do. Called before anything else.
         """

@@ -39,7 +39,11 @@ async def open_hub() -> Hub:
     """Make the hub on the running loop. The server calls this at start; other processes get theirs at the first ``call``."""
     global _hub
     hub = Hub(make_engine(await in_thread(Deployment.instance_id)))
-    await hub.open()
+    try:
+        await hub.open()
+    except BaseException:
+        await hub.close()
+        raise
     _hub = hub
     return hub
 

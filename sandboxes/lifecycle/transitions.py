@@ -222,8 +222,8 @@ def begin_end(sandbox: Sandbox, *, reason: str, actor: str, purge: bool = False,
         )
         if moved:
             record("ending", org_id=sandbox.org_id, sandbox=sandbox.pk, actor=actor, reason=reason)
-        elif purge:
-            rows.filter(state=State.ENDING).update(purge=True)
+        elif purge and rows.filter(state=State.ENDING, purge=False).update(purge=True):
+            record("purge added", org_id=sandbox.org_id, sandbox=sandbox.pk, actor=actor, reason=reason)
     return bool(moved)
 
 
@@ -236,9 +236,9 @@ class Ending:
 
 
 def ending(pk: str) -> Ending | None:
-    """What is to be ended;
+    """What is to be ended, or None when the lease is not ending.
 
-    None when the lease is not ending. A purge first takes hold of the project, so that nobody leases the volume meanwhile.
+    A purge first takes hold of the project, so that nobody leases the volume meanwhile.
     """
     sandbox = Sandbox.objects.select_related("volume").filter(pk=pk, state=State.ENDING).first()
     if sandbox is None:
