@@ -52,8 +52,8 @@ class Shown:
             ("stderr", result.stderr, result.stderr_truncated),
         ):
             output = blind.redact(output, self.secrets)
-            if cut and self.secrets:  # what was collected may end in the middle of a secret
-                output = output[: -len(self.secrets[0])]
+            if cut:
+                output = blind.without_beginnings(output, self.secrets)
             cut = cut or len(output) > OUTPUT_LIMIT
             members[name] = self._text(output[:OUTPUT_LIMIT], cut)
             members[f"{name}Truncated"] = cut

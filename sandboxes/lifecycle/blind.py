@@ -24,3 +24,9 @@ def redact(output: bytes, forms: Sequence[bytes]) -> bytes:
     for form in forms:
         output = output.replace(form, REDACTED)
     return output
+
+
+def without_beginnings(output: bytes, forms: Sequence[bytes]) -> bytes:
+    """``output``, which was cut at its end, without the part of a secret that it may end with."""
+    longest = max((size for form in forms for size in range(1, len(form)) if output.endswith(form[:size])), default=0)
+    return output[: len(output) - longest]
