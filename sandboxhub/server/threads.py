@@ -102,6 +102,8 @@ class ThreadPool:
 class PooledASGIHandler(ASGIHandler):
     """Django's handler on leased threads. All sync code of one request runs in one thread, as in the stock handler."""
 
+    chunk_size = 256 << 10  # bytes of a response's body in one message
+
     def __init__(self) -> None:
         super().__init__()
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPool] = WeakKeyDictionary()
