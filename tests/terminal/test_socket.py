@@ -55,9 +55,10 @@ def test_check_11_a_literal_resize_in_a_binary_frame_is_typed(box: Lease) -> Non
     literal = b'{"resize":{"cols":1,"rows":1}}'
     with Terminal(box) as terminal:
         terminal.plain()
-        terminal.type(b"head -c %d | od -An -c | head -1; printf '<%%s>' read\n" % len(literal))
+        terminal.type(b"printf '<%%s>' go; head -c %d; printf '<%%s>' read\n" % len(literal))
+        terminal.until(b"<go>")
         terminal.type(literal)
-        terminal.until(b"<read>")
+        assert terminal.until(b"<read>") == literal
         assert terminal.run("stty size").strip() == b"24 80"
 
 
