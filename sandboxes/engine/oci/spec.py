@@ -127,11 +127,21 @@ def _mounts(spec: Spec, place: Place) -> list[dict[str, Any]]:
     if place.runtime == "gvisor":
         found.append(mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"))
     if place.usr is not None:
-        # rbind: the mounts that a host has beneath its /usr. Without it a user namespace may not show a part of a mount tree.
-        found.append(mount("/usr", "bind", "rbind", "ro", "nosuid", "nodev", source=place.usr))
+        found.append(mount("/usr", "bind", *_usr_options(place), "ro", "nosuid", "nodev", source=place.usr))
     found.append(mount(GUEST_DIRECTORY, "bind", "bind", "ro", "nosuid", "nodev", source=place.guest))
     found.append(mount(spec.workdir, "bind", "bind", "rw", "nosuid", "nodev", source=place.workdir))
     return found
+
+
+def _usr_options(place: Place) -> tuple[str, ...]:
+    """How to show what a host has mounted beneath its /usr.
+
+    ``ro`` makes only the upper mount read-only to the kernel, and so under runc, whose tenant is a user of the host. As root they are
+    left out; a user namespace may not show a part of a mount tree, but may make all of it read-only (``rro``). gVisor's ``ro`` is its own.
+    """
+    if place.runtime != "runc":
+        return ("rbind",)
+    return ("bind",) if place.user is None else ("rbind", "rro")
 
 
 def _resources(limits: Limits, place: Place) -> dict[str, Any]:
