@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 from harness.client import Api, Lease
+from harness.limits import EXEC_TIMEOUT, MAX_BODY, MAX_FILE, RUNTIMES
 from harness.server import Server, deployment
-
-RUNTIMES = ("gvisor", "runc")
-MIB = 1 << 20
-MAX_FILE = 128 * MIB
-MAX_BODY = 4 * MIB
-EXEC_TIMEOUT = 100
 
 
 @pytest.fixture(scope="session")
