@@ -32,6 +32,7 @@ class Place:
     guest: Path  #: the directory that holds the guest program
     cgroup: str | None  #: None when this mode has no cgroups
     user: tuple[int, int] | None  #: uid and gid of an ordinary user that runs this; None for root
+    bounds_disk: bool  #: the workdir is a disk of its own
     bounds_pids: bool  #: the process bound of a sandbox can be told by RLIMIT_NPROC
     ceilings: Mapping[str, int]  #: the hard limits of the engine's own process: not even root may always exceed them
 
@@ -92,7 +93,7 @@ def _process(spec: Spec, place: Place) -> dict[str, Any]:
     limits = {"RLIMIT_NOFILE": _NOFILE, "RLIMIT_CORE": 0}
     if place.bounds_pids:
         limits["RLIMIT_NPROC"] = spec.limits.pids
-    if place.user is not None:
+    if not place.bounds_disk:
         limits["RLIMIT_FSIZE"] = spec.limits.disk
     limits = {kind: min(value, place.ceilings.get(kind, value)) for kind, value in limits.items()}
     return {

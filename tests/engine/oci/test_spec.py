@@ -28,11 +28,12 @@ ROOT = Place(
     guest=Path("/h/guest"),
     cgroup="/hub/m",
     user=None,
+    bounds_disk=True,
     bounds_pids=True,
     ceilings={},
 )
 RUNC = replace(ROOT, runtime="runc", bounds_pids=False)
-ROOTLESS = replace(ROOT, cgroup=None, user=(1234, 5678))
+ROOTLESS = replace(ROOT, cgroup=None, user=(1234, 5678), bounds_disk=False)
 
 
 def limits_of(config) -> dict[str, int]:
