@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +14,6 @@ from playwright.sync_api import Browser, BrowserContext, Page
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "test-artifacts"
-HOST = "http://host.example:8080"  #: the origin of a page that frames terminals; the tests answer for it
 AXE = ROOT / "terminals/web/node_modules/axe-core/axe.min.js"
 
 # What the page must never do shows in here. It is set up before the page's own script.
@@ -21,8 +21,10 @@ _WATCH = """
 window.violations = [];
 document.addEventListener('securitypolicyviolation', (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI}`));
 window.frames_sent = [];
+window.sent_at = [];
 const send = WebSocket.prototype.send;
 WebSocket.prototype.send = function (data) {
+  if (typeof data === "string" && data.includes("resize")) window.sent_at.push(performance.now());
   window.frames_sent.push(typeof data === 'string' ? data : data.byteLength);
   return send.call(this, data);
 };
@@ -45,18 +47,20 @@ class Terminal:
         self.origin = urlsplit(origin).netloc
         self.problems: list[str] = []
         self.addresses: list[str] = []
+        self.closed = False
         self.page.on("pageerror", lambda error: self.problems.append(f"{error}"))
         self.page.on("console", lambda message: self.problems.append(message.text) if message.type in ("error", "warning") else None)
         self.page.on("request", lambda request: self.addresses.append(request.url))
         self.page.on("websocket", lambda socket: self.addresses.append(socket.url))
 
     @classmethod
-    def of(cls, browser: Browser, lease: Lease, arg: str = "", **options: Any) -> Terminal:
+    def of(cls, browser: Browser, lease: Lease, arg: str = "", scripts: Sequence[str] = (), **options: Any) -> Terminal:
         options = {"viewport": {"width": 1000, "height": 640}, "color_scheme": "dark", **options}
         context = browser.new_context(**options)
         context.set_default_timeout(60_000)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
-        context.add_init_script(_WATCH)
+        for script in (_WATCH, *scripts):
+            context.add_init_script(script)
         terminal = cls(context, lease.api.url)
         terminal.page.goto(ticket_url(lease, arg))
         terminal.until_state("Connected")
@@ -111,8 +115,12 @@ class Terminal:
 
     def shot(self, name: str) -> None:
         """Keep a picture for people to look at."""
+        self.page.screenshot(path=self.artifact(name))
+
+    @staticmethod
+    def artifact(name: str) -> Path:
         ARTIFACTS.mkdir(exist_ok=True)
-        self.page.screenshot(path=ARTIFACTS / f"terminal-{name}.png")
+        return ARTIFACTS / f"terminal-{name}.png"
 
     def axe(self) -> list[dict[str, Any]]:
         """What axe finds on the page as it is."""
@@ -123,7 +131,11 @@ class Terminal:
 
     def check_and_close(self) -> None:
         """No error, no warning, nothing that the policy had to refuse, and no other origin."""
-        assert self.page.evaluate("window.violations") == []
+        if self.closed:
+            return
+        self.closed = True
+        if not self.page.is_closed():
+            assert self.page.evaluate("window.violations") == []
         assert self.problems == []
         assert {urlsplit(address).netloc for address in self.addresses if not address.startswith("data:")} == {self.origin}
         self.context.close()

@@ -2,6 +2,7 @@
 
 import type { Terminal } from "@xterm/xterm";
 import type { InputQueue } from "./flow";
+import { tellsNoKey, typeWithoutKeys } from "./ime";
 import { prepare } from "./paste";
 
 const encoder = new TextEncoder();
@@ -29,7 +30,8 @@ export function takeInput(terminal: Terminal, container: HTMLElement, sticky: St
   });
   // Reports of the mouse in its old encoding, which is not UTF-8.
   terminal.onBinary((data) => actions.queue()?.push(Uint8Array.from(data, (character) => character.charCodeAt(0) & 0xff)));
-  terminal.attachCustomKeyEventHandler((event) => event.type !== "keydown" || !isOurs(event, terminal, actions));
+  terminal.attachCustomKeyEventHandler((event) => event.type !== "keydown" || !(tellsNoKey(event) || isOurs(event, terminal, actions)));
+  if (terminal.textarea) typeWithoutKeys(terminal, terminal.textarea);
 
   const paste = (text: string): void => {
     if (!text) return;
@@ -99,7 +101,7 @@ export function takeKeyRow(row: HTMLElement, terminal: Terminal): Sticky {
     },
   };
   for (const button of buttons) {
-    button.addEventListener("pointerdown", (event) => event.preventDefault());
+    button.addEventListener("mousedown", (event) => event.preventDefault());
     button.addEventListener("click", () => {
       const key = button.dataset["key"] ?? "";
       const arrow = ARROWS[key];

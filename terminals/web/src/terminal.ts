@@ -49,7 +49,7 @@ export function makeScreen(container: HTMLElement, options: Options): Screen {
   terminal.onTitleChange((title) => options.titled(title));
   terminal.open(container);
   drawFast(terminal);
-  scrollByTouch(container);
+  scrollByTouch(terminal, container);
   terminal.textarea?.setAttribute("aria-label", "Terminal input. Press Alt+F10 to leave the terminal.");
   terminal.textarea?.setAttribute("autocomplete", "off");
 

@@ -47,6 +47,7 @@ export function takeControls(chosen: Preferences, effects: Effects): { focus(): 
   element("show-help", HTMLButtonElement).addEventListener("click", () => help.showModal());
   element("help-close", HTMLButtonElement).addEventListener("click", () => help.close());
   help.addEventListener("close", () => effects.back());
+  bar.addEventListener("mousedown", (event) => event.preventDefault()); // the focus, and with it a phone's keyboard, stays where it is
   bar.addEventListener("keydown", (event) => {
     if (event.key === "Escape") effects.back();
   });
