@@ -142,7 +142,12 @@ def test_a_phone(open_terminal: Open, lease: Lease, scheme: str) -> None:
     keys.get_by_role("button", name="Up").tap()
     terminal.run("")
     until(lambda: terminal.text().count("\ninterrupted\n") == 2)
-    terminal.run("ec\x7fcho; ls --color /")
+    terminal.page.evaluate("navigator.clipboard.writeText('echo past')")
+    keys.get_by_role("button", name="Paste").tap()
+    terminal.until("echo past$")
+    terminal.run("ed; ls --color /")
+    terminal.until("^pasted$")
+    terminal.until("^usr|usr$|usr ")
     terminal.shot(f"phone-{scheme}")
     assert terminal.axe() == []
     terminal.run("exit")

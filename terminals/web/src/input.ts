@@ -13,16 +13,26 @@ export interface Actions {
   queue(): InputQueue | null;
   copy(text: string): void;
   leave(): void;
+  /** The browser does not let the page read the clipboard. */
+  refused(): void;
 }
 
 /** A modifier key of the row on the screen, which holds for the next key. */
-export interface Sticky {
+interface Sticky {
   ctrl: boolean;
   alt: boolean;
   released(): void;
 }
 
-export function takeInput(terminal: Terminal, container: HTMLElement, sticky: Sticky, actions: Actions): void {
+export function takeInput(terminal: Terminal, container: HTMLElement, row: HTMLElement, actions: Actions): void {
+  const paste = (text: string): void => {
+    if (!text) return;
+    const { bytes, ending } = prepare(text, terminal.modes.bracketedPasteMode);
+    actions.queue()?.push(bytes, ending);
+    terminal.scrollToBottom();
+    terminal.focus();
+  };
+  const sticky = takeKeyRow(row, terminal, () => void readClipboard().then(paste, () => actions.refused()));
   terminal.onData((data) => {
     const queue = actions.queue();
     if (data === INTERRUPT) queue?.giveUp(); // it ends a paste too, of which the rest would reach whatever comes next
@@ -33,13 +43,6 @@ export function takeInput(terminal: Terminal, container: HTMLElement, sticky: St
   terminal.attachCustomKeyEventHandler((event) => event.type !== "keydown" || !(tellsNoKey(event) || isOurs(event, terminal, actions)));
   if (terminal.textarea) typeWithoutKeys(terminal, terminal.textarea);
 
-  const paste = (text: string): void => {
-    if (!text) return;
-    const { bytes, ending } = prepare(text, terminal.modes.bracketedPasteMode);
-    actions.queue()?.push(bytes, ending);
-    terminal.scrollToBottom();
-    terminal.focus();
-  };
   container.addEventListener("paste", (event) => {
     event.preventDefault();
     event.stopPropagation(); // xterm.js would paste control characters too
@@ -83,8 +86,11 @@ function isOurs(event: KeyboardEvent, terminal: Terminal, actions: Actions): boo
 
 const ARROWS: Record<string, string> = { up: "A", down: "B", right: "C", left: "D" };
 
+// Where there is no such thing, as on a page that came without TLS, that is an error like any other.
+const readClipboard = async (): Promise<string> => navigator.clipboard.readText();
+
 /** The row of keys: each button names its key in data-key. Pressing one leaves the focus, and with it the phone's keyboard, where it is. */
-export function takeKeyRow(row: HTMLElement, terminal: Terminal): Sticky {
+function takeKeyRow(row: HTMLElement, terminal: Terminal, paste: () => void): Sticky {
   const buttons = [...row.querySelectorAll<HTMLButtonElement>("button[data-key]")];
   const show = (): void => {
     for (const button of buttons) {
@@ -108,7 +114,8 @@ export function takeKeyRow(row: HTMLElement, terminal: Terminal): Sticky {
       if (key === "ctrl" || key === "alt") {
         sticky[key] = !sticky[key];
         show();
-      } else if (arrow) terminal.input(`\x1b${terminal.modes.applicationCursorKeysMode ? "O" : "["}${arrow}`);
+      } else if (key === "paste") paste();
+      else if (arrow) terminal.input(`\x1b${terminal.modes.applicationCursorKeysMode ? "O" : "["}${arrow}`);
       else terminal.input(key === "tab" ? "\t" : "\x1b");
     });
   }

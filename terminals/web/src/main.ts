@@ -4,7 +4,7 @@ import { copy } from "./clipboard";
 import { element } from "./dom";
 import { ending } from "./endings";
 import * as host from "./host";
-import { takeInput, takeKeyRow } from "./input";
+import { takeInput } from "./input";
 import * as notices from "./notices";
 import * as preferences from "./preferences";
 import { Sizer, type Size } from "./sizer";
@@ -16,6 +16,7 @@ import { takeControls } from "./toolbar";
 import { takeFiles, Uploads } from "./upload";
 
 const LAYOUT_MOST = 2000; // ms that a page without a size, as in a frame that is not shown yet, waits for one
+const NOTICE_LIFE = 6000; // ms
 const TITLE_MOST = 80; // characters
 
 const query = new URLSearchParams(location.search);
@@ -80,10 +81,14 @@ async function main(): Promise<void> {
     },
     back: () => terminal.focus(),
   });
-  takeInput(terminal, container, takeKeyRow(element("keys", HTMLElement), terminal), {
+  takeInput(terminal, container, element("keys", HTMLElement), {
     queue: () => (socket?.open ? socket.input : null),
     copy: (text) => void offer(text),
     leave: () => controls.focus(),
+    refused() {
+      notices.hint("This browser does not let the page read the clipboard.");
+      setTimeout(() => notices.hint(null), NOTICE_LIFE);
+    },
   });
   takeFiles(new Uploads(() => uploadPath, () => terminal.focus()));
 

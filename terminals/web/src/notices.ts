@@ -20,7 +20,7 @@ export function hint(text: string | null): void {
 /** A program wants something copied that the browser lets only a user copy. */
 export function offerCopy(length: number, copy: () => void): void {
   const notice = element("offer", HTMLElement);
-  element("offer-text", HTMLElement).textContent = `The program copied ${length.toLocaleString("en")} characters.`;
+  element("offer-text", HTMLElement).textContent = `A program wants to copy ${length.toLocaleString("en")} characters.`;
   const close = (): void => {
     notice.hidden = true;
   };
