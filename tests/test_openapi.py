@@ -21,6 +21,7 @@ OPERATIONS = {
     ("post_sandbox_by_id_exec", "post", "/v1/sandbox/{id}/exec"),
     ("get_sandbox_by_id_fs", "get", "/v1/sandbox/{id}/fs"),
     ("post_sandbox_by_id_fs", "post", "/v1/sandbox/{id}/fs"),
+    ("post_sandbox_by_id_terminal_ticket", "post", "/v1/sandbox/{id}/terminal/ticket"),
     ("lease_sandbox", "post", "/v1/sandbox/lease"),
     ("run_in_sandbox", "post", "/v1/sandbox/run"),
     ("read_sandbox_file", "post", "/v1/sandbox/read"),
