@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,11 @@ import pytest
 from harness.client import Api, Lease
 from harness.limits import EXEC_TIMEOUT, MAX_BODY, MAX_FILE, RUNTIMES
 from harness.server import Server, deployment
+
+
+def pytest_configure() -> None:
+    """SIGTERM ends a run as Ctrl-C does: servers are stopped and their sandboxes ended."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
