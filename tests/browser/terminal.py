@@ -49,7 +49,7 @@ class Terminal:
         self.addresses: list[str] = []
         self.closed = False
         self.page.on("pageerror", lambda error: self.problems.append(f"{error}"))
-        self.page.on("console", lambda message: self.problems.append(message.text) if message.type in ("error", "warning") else None)
+        self.page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
         self.page.on("request", lambda request: self.addresses.append(request.url))
         self.page.on("websocket", lambda socket: self.addresses.append(socket.url))
 
@@ -130,7 +130,7 @@ class Terminal:
         return [{"rule": item["id"], "nodes": [node["html"] for node in item["nodes"]]} for item in found["violations"]]
 
     def check_and_close(self) -> None:
-        """No error, no warning, nothing that the policy had to refuse, and no other origin."""
+        """No error, nothing that the policy had to refuse, and no other origin."""
         if self.closed:
             return
         self.closed = True
