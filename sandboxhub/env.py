@@ -55,12 +55,21 @@ class Env(environ.FileAwareEnv):
 
 
 def private_directory(path: Path) -> Path:
-    """Make ``path`` readable by its owner only; an existing directory keeps its mode."""
+    """Make ``path`` readable by its owner only. An existing directory keeps its mode, but others may not write to it."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = path.stat().st_mode
     except OSError as error:
         raise ImproperlyConfigured(f"SANDBOXHUB_HOME: cannot make {path}: {error.strerror}") from error
+    if mode & 0o022:
+        raise ImproperlyConfigured(f"SANDBOXHUB_HOME: others may write to {path}, and so take over the server: chmod go-w {path}")
     return path
+
+
+def private_file(path: Path) -> None:
+    """Make ``path`` empty and readable by its owner only, unless it exists or has no directory yet."""
+    if not path.exists() and path.parent.is_dir():
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def generated_secret(path: Path) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from sandboxhub.env import Env, generated_secret, private_directory
+from sandboxhub.env import Env, generated_secret, private_directory, private_file
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env()  # type: ignore[no-untyped-call]
@@ -118,6 +118,8 @@ TERMINAL_PAGE = BASE_DIR / "terminals" / "web" / "dist"
 if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
     DATABASES["default"].setdefault("OPTIONS", {}).setdefault("pool", {"min_size": 0, "max_size": 16, "timeout": 30})
 elif DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    if not DATABASES["default"]["NAME"].startswith(":"):
+        private_file(Path(DATABASES["default"]["NAME"]))  # the journals get its mode
     DATABASES["default"].setdefault("OPTIONS", {}).update(
         transaction_mode="IMMEDIATE",
         timeout=20,

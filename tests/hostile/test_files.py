@@ -34,7 +34,7 @@ def canaries(server: Server) -> Iterator[list[Path]]:
     places = [
         server.home,
         server.home / "oci",
-        *(server.home / "oci" / server.traces.instances[0] / name for name in ("mnt", "disks", "bundles")),
+        *(server.home / "oci" / server.traces.instances[0] / name for name in ("mnt", "disks")),
     ]
     found = []
     for place in places:
