@@ -9,6 +9,10 @@ asks for, text frames carry more:
 ``{"ack": n}``                          server, flow=1: the terminal has taken n more bytes of what was typed
 ``{"upload": path}``                    server, flow=1, first: where files may be posted while this socket is open
 =====================================  =================================================================
+
+A control has less than 4096 characters. A handshake is denied with a problem document before any upgrade: 400 ``invalid_arg``, 401
+``ticket_invalid``, 403 ``forbidden`` (the origin), 404 ``not_found``, 409 ``not_running``, and 429 ``too_many_terminals``: a sandbox has at
+most 200 open terminals at one server process; the ticket is spent then too.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from typing import Any
 
 from django.conf import settings
@@ -14,11 +15,19 @@ from django.db import connections
 from sandboxes.lifecycle import current
 from sandboxes.models import ApiKey, Deployment, Org
 
+#: Seconds that a thread keeps the interpreter while others want it. Many requests at once each have a thread, and the event loop, which
+#: every keystroke goes through, waits behind all of them: so no longer than this each.
+SWITCH_EVERY = 0.0005
+
 EXAMPLE = """Lease a sandbox and run Python in it:
 
   KEY={key}
   ID=$(curl -s -X POST {url}/v1/sandboxes -H "Authorization: Bearer $KEY" | sed 's/.*"id":"\\([^"]*\\)".*/\\1/') && \\
   curl -s {url}/v1/sandboxes/$ID/exec -H "Authorization: Bearer $KEY" -d '{{"argv": ["python3", "-c", "print(6 * 7)"]}}'
+
+Open a terminal in it: mint a ticket, and open the address that this prints in a browser within 30 seconds:
+
+  echo {url}$(curl -s -X POST {url}/v1/sandboxes/$ID/terminal/ticket -H "Authorization: Bearer $KEY" | sed 's/.*"url":"\\([^"]*\\)".*/\\1/')
 """
 
 
@@ -37,6 +46,7 @@ class Command(BaseCommand):
             call_command("migrate", verbosity=0, interactive=False)
             self._bootstrap(url)
         connections.close_all()
+        sys.setswitchinterval(SWITCH_EVERY)
         from sandboxhub.asgi import application
         from sandboxhub.server import serve
 
