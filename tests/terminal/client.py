@@ -68,7 +68,10 @@ class Terminal:
     def receive(self) -> bytes:
         """The next output."""
         while True:
-            frame = self.socket.recv(timeout=PATIENCE)
+            try:
+                frame = self.socket.recv(timeout=PATIENCE)
+            except TimeoutError:
+                raise AssertionError(f"nothing more was shown after {self.seen[-1000:]!r}") from None
             if isinstance(frame, bytes):
                 return frame
             self.told.append(json.loads(frame))
