@@ -41,6 +41,8 @@ const (
 	maxConnections = 16
 	firstByteTime  = 10 * time.Second
 	memoryLimit    = 16 << 20
+	spareThreads   = 20
+	spareTime      = 20 * time.Millisecond
 )
 
 func newGuest(o options) (*guest, error) {
@@ -116,6 +118,7 @@ func runInit(o options) error {
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(memoryLimit)
 	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
+	go makeThreads()
 	if err := protect(); err != nil {
 		return err
 	}
@@ -150,6 +153,15 @@ func runInit(o options) error {
 		}()
 	}
 	return g.listen(listener)
+}
+
+// makeThreads makes Go start threads now, which it keeps. Where init shares a limit of processes with the commands (runc), they may use up
+// what is left of it, and a Go program that needs a thread and gets none crashes.
+func makeThreads() {
+	pause := unix.NsecToTimespec(spareTime.Nanoseconds())
+	for range spareThreads {
+		go func() { _ = unix.Nanosleep(&pause, nil) }() // each holds a thread while it sleeps; cut short, it makes one less
+	}
 }
 
 // protect makes init hard to hurt by what runs beside it with the same uid.
