@@ -135,11 +135,8 @@ def test_a_fork_bomb(victim: Lease, neighbour: Lease) -> None:
     for status in at_once(2, work):
         assert status in (200, 502, 504)
     victim.api.post("/sandbox/stop", {"id": victim.id})
-    if victim.status()["status"] == "running":
-        until(lambda: victim.exec("true")["exitCode"] == 0)
-        serves(victim)
-    else:
-        assert failed(victim)
+    until(lambda: victim.exec("true")["exitCode"] == 0)
+    serves(victim)
 
 
 def test_a_memory_hog(victim: Lease, neighbour: Lease, runtime: str) -> None:
@@ -158,10 +155,9 @@ def test_a_memory_hog(victim: Lease, neighbour: Lease, runtime: str) -> None:
 def test_everything_is_full(victim: Lease, neighbour: Lease) -> None:
     """Disk, inodes and all memory file systems: the guest still runs commands and reads files, and what is freed can be used again."""
     victim.write("small", b"kept")
+    fill = "head -c 64M /dev/zero >$0/full; for i in $(seq 50); do mkdir $0/$i || break; done"
     for place in ("/tmp", "/dev/shm", "/run", "."):
-        fill = "head -c 1G /dev/zero >$0/full 2>&1; i=0; while mkdir $0/$((i += 1)) 2>/dev/null && [ $i -lt 3000 ]; do :; done"
-        result = victim.exec("sh", "-c", fill, place)
-        assert result["exitCode"] == 0 or result["signal"], result
+        assert "No space" in victim.exec("sh", "-c", fill, place)["stderr"]
     assert victim.sh("echo served") == "served\n"
     assert victim.read("small") == b"kept"
     victim.api.refuses(400, "write_failed", "POST", victim.file("more"), data=b"x" * (1 << 20))
