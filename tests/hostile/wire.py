@@ -44,23 +44,23 @@ def exchange(api: Api, data: bytes, *, end: bool = False) -> Answer:
                 connection.shutdown(socket.SHUT_WR)
         except OSError:
             pass  # refused while it still came; the answer is there to be read
-        answer = receive(connection)
+        answer = receive(connection, body=not data.startswith(b"HEAD "))
     assert answer.status != 500, answer
     return answer
 
 
-def receive(connection: socket.socket) -> Answer:
+def receive(connection: socket.socket, *, body: bool = True) -> Answer:
     data = b""
     while b"\r\n\r\n" not in data:
         if not (more := _more(connection)):
             return Answer(0, {}, data)
         data += more
-    head, _, body = data.partition(b"\r\n\r\n")
+    head, _, content = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    while len(body) < int(headers.get("content-length", 0)) and (more := _more(connection)):
-        body += more
-    return Answer(int(first.split()[1]), headers, body)
+    while body and len(content) < int(headers.get("content-length", 0)) and (more := _more(connection)):
+        content += more
+    return Answer(int(first.split()[1]), headers, content)
 
 
 def _more(connection: socket.socket) -> bytes:
