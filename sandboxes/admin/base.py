@@ -10,6 +10,7 @@ from django import forms
 from django.contrib import admin
 from django.contrib.admin import helpers
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import quote
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
@@ -99,7 +100,7 @@ def log(request: HttpRequest, rows: Iterable[Model], message: str) -> None:
 
 
 def page_of(row: Model) -> str:
-    return reverse(f"admin:sandboxes_{row._meta.model_name}_change", args=[row.pk])
+    return reverse(f"admin:sandboxes_{row._meta.model_name}_change", args=[quote(row.pk)])  # the admin takes "_24" for "$"
 
 
 def link_to(row: Model | None, text: str = "") -> str:

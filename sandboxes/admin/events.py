@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -31,7 +32,7 @@ class EventAdmin(ReadOnlyAdmin):
     def lease(self, event: Event) -> str:
         if not event.sandbox:
             return EMPTY
-        return format_html('<a href="{}">{}</a>', reverse("admin:sandboxes_sandbox_change", args=[event.sandbox]), event.sandbox)
+        return format_html('<a href="{}">{}</a>', reverse("admin:sandboxes_sandbox_change", args=[quote(event.sandbox)]), event.sandbox)
 
     @admin.display(description="reason")
     def short_reason(self, event: Event) -> str:

@@ -38,7 +38,7 @@ def test_every_model_is_there(root: Client) -> None:
 def fill(org: Org, lease: Callable[..., Sandbox], number: int) -> list[Org | Project | Volume | Sandbox | ApiKey | Event]:
     """One more of everything, with text that a tenant or a broken runtime could have chosen."""
     sandbox = lease(State.ERROR, project=f"project-{number}", error=HOSTILE, actor=HOSTILE, host=HOSTILE)
-    ending = lease(State.ENDING, end_error=HOSTILE)
+    ending = lease(State.ENDING, end_error=HOSTILE, id=f"m_24{number:022x}")  # an id with what the admin takes for an escape
     key, _ = ApiKey.create(org, name=HOSTILE)
     event = Event.objects.create(org=org, sandbox=sandbox.pk, kind="failed", actor=HOSTILE, reason=HOSTILE)
     other, _ = Org.objects.get_or_create(slug=f"org-{number}", defaults={"runtimes": ["gvisor"], "images": [HOSTILE]})

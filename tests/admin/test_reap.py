@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
 from django.contrib.messages import get_messages
 from django.http import HttpResponse
 from django.test import Client
@@ -86,7 +87,7 @@ def test_only_so_many_at_once(root: Client, lease: Callable[..., Sandbox], monke
 def test_without_the_permission_it_is_not_there(staff: Callable[..., Client], lease: Callable[..., Sandbox]) -> None:
     sandbox = lease()
     sam = staff("view_sandbox")
-    for path in (LIST, f"{LIST}{sandbox.pk}/change/"):
+    for path in (LIST, f"{LIST}{quote(sandbox.pk)}/change/"):
         assert 'value="reap"' not in sam.get(path).content.decode()
     ask(sam, sandbox, confirmed="Reap")
     sandbox.refresh_from_db()
@@ -97,7 +98,7 @@ def test_without_the_permission_it_is_not_there(staff: Callable[..., Client], le
 def test_volumes_go_only_by_order_of_who_may_delete_them(staff: Callable[..., Client], lease: Callable[..., Sandbox]) -> None:
     sandbox = lease(project="site")
     sam = staff("view_sandbox", "reap_sandbox")
-    for path in (LIST, f"{LIST}{sandbox.pk}/change/"):
+    for path in (LIST, f"{LIST}{quote(sandbox.pk)}/change/"):
         assert 'value="reap"' in sam.get(path).content.decode()
     assert 'name="option"' not in ask(sam, sandbox).content.decode()
     ask(sam, sandbox, confirmed="Reap", option="on")
@@ -162,7 +163,7 @@ def test_reaped_sandboxes_are_gone(server: Server) -> None:
     assert "3 leases ended." in done or "still ending" in done  # the page waits, but not for ever
     until(lambda: set(re.findall(r"m_[0-9a-f]{24}", browser.get(f"{LIST}?life=ended&org=reaped"))) >= set(selected))
     for pk in selected:
-        story = browser.get(f"{LIST}{pk}/change/")
+        story = browser.get(f"{LIST}{quote(pk)}/change/")
         assert "staff reaper-of-tests" in story and "reaped by staff" in story
     assert not any(lease.container in trace for lease in leases for trace in server.traces.of_sandboxes())
     api.refuses(404, "not_found", "GET", f"/volumes/{volume}")
