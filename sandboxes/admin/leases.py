@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
+from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
@@ -99,9 +100,10 @@ class SandboxAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        live = Sandbox.objects.filter(pk=object_id).exclude(state=State.ENDED)
+        pk = unquote(object_id)
+        live = Sandbox.objects.filter(pk=pk).exclude(state=State.ENDED)
         context = {
-            "events": Event.objects.filter(sandbox=object_id)[:EVENTS_MOST],
+            "events": Event.objects.filter(sandbox=pk)[:EVENTS_MOST],
             "may_reap": self.has_reap_permission(request) and live.exists(),
             "checkbox": helpers.ACTION_CHECKBOX_NAME,
         }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -23,7 +24,7 @@ def listing(model: str, **query: str) -> str:
 
 
 def page(row: Org | Project | Volume | Sandbox | ApiKey | Event) -> str:
-    return reverse(f"admin:sandboxes_{row._meta.model_name}_change", args=[row.pk])
+    return reverse(f"admin:sandboxes_{row._meta.model_name}_change", args=[quote(row.pk)])
 
 
 def test_every_model_is_there(root: Client) -> None:

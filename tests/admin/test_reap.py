@@ -56,7 +56,7 @@ def test_it_ends_the_selected_and_records_who_did_it(root: Client, lease: Callab
         assert (event.kind, event.actor, event.reason) == ("ending", "staff root", "reaped by staff")
         entry = LogEntry.objects.get(object_id=sandbox.pk)
         assert (entry.user.get_username(), entry.change_message) == ("root", "Reaped.")
-        assert "Reaped." in root.get(f"{LIST}{sandbox.pk}/history/").content.decode()
+        assert "Reaped." in root.get(f"{LIST}{quote(sandbox.pk)}/history/").content.decode()
     other.refresh_from_db()
     assert other.state == State.RUNNING
 
