@@ -45,8 +45,7 @@ def test_what_is_made_in_a_readable_home_is_the_owner_s_alone(tmp_path: Path) ->
 
 def test_a_url_of_a_database_shows_no_password(tmp_path: Path) -> None:
     for url in ("postgres://user:hunter2hunter2@[bad/x", "nonsense://user:hunter2hunter2@host/x", "mysql://user:hunter2hunter2@host/x"):
-        done = manage(tmp_path / "home", "migrate", DATABASE_URL=url)
-        assert done.returncode != 0
+        done = manage(tmp_path / "home", "check", "--database", "default", DATABASE_URL=url)
         assert "hunter2hunter2" not in done.stdout + done.stderr, done.stderr[-600:]
 
 
