@@ -60,7 +60,11 @@ class IdIn(serializers.Serializer[Any]):
 
 
 class RunIn(IdIn, CommandFields):
-    blind = Strings(help_text="Secrets of 8 characters and more to redact in the outputs.")
+    blind = Strings(
+        child=Text(allow_null=False, max_length=8192),
+        max_length=64,
+        help_text="Secrets of 8 characters and more to redact in the outputs.",
+    )
 
 
 class PathIn(IdIn):

@@ -28,5 +28,13 @@ def redact(output: bytes, forms: Sequence[bytes]) -> bytes:
 
 def without_beginnings(output: bytes, forms: Sequence[bytes]) -> bytes:
     """``output``, which was cut at its end, without the part of a secret that it may end with."""
-    longest = max((size for form in forms for size in range(1, len(form)) if output.endswith(form[:size])), default=0)
-    return output[: len(output) - longest]
+    return output[: len(output) - max((_beginning(output, form) for form in forms), default=0)]
+
+
+def _beginning(output: bytes, form: bytes) -> int:
+    """How many bytes of ``form`` ``output`` ends with; all of ``form`` does not count."""
+    tail = output[max(0, len(output) - len(form) + 1) :]
+    at = tail.find(form[:1])
+    while at >= 0 and not form.startswith(tail[at:]):
+        at = tail.find(form[:1], at + 1)
+    return len(tail) - at if at >= 0 else 0

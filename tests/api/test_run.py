@@ -81,6 +81,11 @@ def test_a_start_error_does_not_show_a_secret(one_box: Lease) -> None:
     assert "such-secret-program" not in json.dumps(result)
 
 
+@pytest.mark.parametrize("blind", [["x" * 8193], [f"secret-{number}" for number in range(65)]])
+def test_secrets_are_bounded(one_box: Lease, blind: list[str]) -> None:
+    one_box.api.refuses(400, "invalid_body", "POST", "/sandbox/run", json={"id": one_box.id, "command": "true", "blind": blind})
+
+
 def test_run_needs_an_id(api: Api) -> None:
     for body in ({"command": "true"}, {"command": "true", "id": ""}, {"command": "true", "id": None}):
         api.refuses(404, "not_found", "POST", "/sandbox/run", json=body)
