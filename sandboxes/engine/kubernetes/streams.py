@@ -146,11 +146,10 @@ class ExecStream:
         except (aiohttp.ClientError, OSError) as error:
             reason = f"the connection to the sandbox broke: {error}"
         finally:
-            # A reader may still find out more: what the status says.
             if self._reader is None or self._reader.done():
                 self._end(reason)
-            else:
-                self._writable.set()
+            elif self._lost is None:
+                self._writable.clear()  # the reader, whose socket is broken too, may find out more: what the status says
 
     def _tick(self) -> None:
         self._ping_due = True
