@@ -9,7 +9,10 @@ from sandboxes.engine.base import Engine
 
 
 class Target(Protocol):
+    engine: str  #: its name
     runtime: str  #: the runtime under test
+    image: str  #: the default one
+    guest_uid: int  #: who the guest is, as it sees itself
     tenant_uid: int  #: who commands are inside
     workdir: str
     volumes: bool  #: volumes work here
@@ -33,5 +36,8 @@ class Target(Protocol):
         """Remove all of the target's own traces."""
 
     @property
-    def environment(self) -> Mapping[str, str]:
-        """For a program that calls ``tests.contract.crash``."""
+    def engine_program(self) -> str:
+        """Python source that defines ``make()``, as above, for a process of its own with ``environment``."""
+
+    @property
+    def environment(self) -> Mapping[str, str]: ...

@@ -17,7 +17,7 @@ from .target import Target
 
 async def test_runs_commands_and_keeps_files(engine: Engine, make_spec, sh, target: Target):
     spec = make_spec()
-    assert await engine.start(spec) == Running(target.runtime, "host")
+    assert await engine.start(spec) == Running(target.runtime, target.image)
     async with reached(engine, spec.name) as guest:
         assert (await sh(guest, "exit 7")).code == 7
         result = await sh(guest, "echo out; echo err >&2; pwd")
@@ -40,7 +40,7 @@ async def test_runs_commands_and_keeps_files(engine: Engine, make_spec, sh, targ
 async def test_the_runtime_is_proven(engine: Engine, target: Target):
     assert list(engine.runtimes) == [target.runtime]
     assert engine.runtimes[target.runtime].version
-    assert engine.images()[0] == "host"
+    assert engine.images()[0] == target.image
 
 
 async def test_start_leaves_one_that_runs_as_it_is(engine: Engine, make_spec):
@@ -118,7 +118,7 @@ async def test_end_from_many_sides_at_once(engine: Engine, target: Target, make_
         assert await engine.observe() == await other.observe() == {}
 
 
-@pytest.mark.parametrize("head_start", [0, 0.02, 0.06, 0.12])
+@pytest.mark.parametrize("head_start", [0, 0.02, 0.06, 0.12, 0.5])
 async def test_end_while_it_starts(engine: Engine, make_spec, head_start: float):
     spec = make_spec()
     start = asyncio.create_task(engine.start(spec))
@@ -131,7 +131,7 @@ async def test_end_while_it_starts(engine: Engine, make_spec, head_start: float)
     assert await engine.observe() == {}
 
 
-@pytest.mark.parametrize("head_start", [0, 0.02, 0.06, 0.12])
+@pytest.mark.parametrize("head_start", [0, 0.02, 0.06, 0.12, 0.5])
 async def test_a_cancelled_start_leaves_nothing(engine: Engine, target: Target, make_spec, head_start: float):
     spec = make_spec()
     start = asyncio.create_task(engine.start(spec))
