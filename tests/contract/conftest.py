@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from cluster.fixtures import kubeconfig, node
 
 from sandboxes.engine.base import Engine, Limits, Spec
 from sandboxes.guest import Command, Guest, Result, run
@@ -28,8 +27,6 @@ from .kube import KubernetesTarget, Namespace, namespace
 from .oci import OciTarget
 from .support import RUNTIMES, new_name, opened, program
 from .target import Target
-
-__all__ = ["kubeconfig", "node"]  # fixtures
 
 _SOURCES = Path(__file__).parents[2] / "guest"
 

@@ -82,7 +82,7 @@ class KubernetesTarget:
     workdir = "/mnt/data"
     volumes = True
     tenant_uid = guest_uid = 1000
-    image = IMAGE
+    image, missing_image = IMAGE, "localhost/no-such-image:1"
     engine_program = """
 import os
 from pathlib import Path

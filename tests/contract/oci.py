@@ -19,7 +19,7 @@ class OciTarget:
     engine = "oci"
     workdir = "/mnt/data"
     volumes = True
-    image = "host"
+    image, missing_image = "host", "no-such-image"
     guest_uid = 0
     engine_program = """
 import os

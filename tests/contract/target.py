@@ -12,6 +12,7 @@ class Target(Protocol):
     engine: str  #: its name
     runtime: str  #: the runtime under test
     image: str  #: the default one
+    missing_image: str  #: there is none
     guest_uid: int  #: who the guest is, as it sees itself
     tenant_uid: int  #: who commands are inside
     workdir: str

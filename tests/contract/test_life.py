@@ -145,7 +145,7 @@ async def test_a_cancelled_start_leaves_nothing(engine: Engine, target: Target, 
 
 async def test_a_refused_start_leaves_nothing(engine: Engine, target: Target, make_spec):
     for spec in (
-        make_spec(image="no-such-image"),
+        make_spec(image=target.missing_image),
         make_spec(image="../host"),
         make_spec(volume=f"v-{secrets.token_hex(4)}"),
         replace(make_spec(), runtime="no-such-runtime"),
