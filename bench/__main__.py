@@ -19,15 +19,18 @@ from typing import cast
 from bench.bare import BareFailed
 from bench.client import Client, Refused
 from bench.report import Row, machine, table
-from bench.scenarios import SCENARIOS, Sides
+from bench.scenarios import SCENARIOS as _COMMANDS_AND_FILES
+from bench.scenarios import Sides
 from bench.server import ROOT, Server, ServerFailed
 from bench.sides import Api, Direct, new_name
+from bench.terminals import terminals
 from sandboxes.engine.base import Limits
 from sandboxes.engine.oci.cgroups import hierarchies
 from sandboxes.engine.oci.config import OciConfig
 from sandboxes.engine.oci.mounts import read_mounts
 from sandboxes.errors import SandboxError
 
+SCENARIOS = {**_COMMANDS_AND_FILES, "terminals": terminals}
 _QUICK, _FULL, _BULK_PART = 5, 30, 3
 
 

@@ -9,8 +9,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import IO, Any
 
 from sandboxes.engine.oci.cgroups import Cgroups
@@ -24,6 +25,26 @@ _FLAGS = {"gvisor": ("--network=none", "--overlay2=none", "--platform=systrap"),
 
 class BareFailed(Exception):
     """A command of the baseline failed; the text has its error output."""
+
+
+class Pty:
+    """This end of a terminal."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def until(self, mark: bytes) -> None:
+        """Read until ``mark`` was shown."""
+        seen = b""
+        while mark not in seen:
+            seen = seen[-len(mark) :] + os.read(self._fd, _CHUNK)
+
+    def echo(self) -> float:
+        """Seconds from a keystroke until it is shown."""
+        began = perf_counter()
+        os.write(self._fd, b"x")
+        os.read(self._fd, _CHUNK)
+        return perf_counter() - began
 
 
 class Bare:
@@ -41,6 +62,7 @@ class Bare:
         self._started: list[str] = []
         home.mkdir()
         flags = [*_FLAGS[runtime], *(("--rootless", "--ignore-cgroups") if self._rootless and runtime == "gvisor" else ())]
+        self._user = [] if self._rootless else ["--user", f"{TENANT_ID}:{TENANT_ID}"]
         self._command = [str(program), "--root", str(home / "state"), *flags]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
 
@@ -94,6 +116,21 @@ class Bare:
             process.stdin.close()
             self._check(process, argv)
 
+    @contextlib.contextmanager
+    def terminal(self, name: str, *argv: str) -> Iterator[Pty]:
+        """A command on a terminal, as the runtime gives it to whoever calls it from one."""
+        ours, theirs = os.openpty()
+        flags = ["--tty"] if "--platform=systrap" not in self._command else []  # runsc looks at what it is called with
+        command = [*self._command, "exec", *flags, *self._user, name, *argv]
+        process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+        os.close(theirs)
+        try:
+            yield Pty(ours)
+        finally:
+            os.close(ours)
+            process.terminate()
+            process.wait()
+
     def delete(self, name: str) -> None:
         self._started.remove(name)
         self._run([*self._command, "delete", "--force", name])
@@ -112,9 +149,13 @@ class Bare:
         self._log.close()
 
     def _exec(self, name: str, argv: Sequence[str], *, stdin: int, stdout: int) -> subprocess.Popen[bytes]:
-        user = [] if self._rootless else ["--user", f"{TENANT_ID}:{TENANT_ID}"]
         return subprocess.Popen(
-            [*self._command, "exec", *user, name, *argv], stdin=stdin, stdout=stdout, stderr=self._fresh_log(), bufsize=0, close_fds=False
+            [*self._command, "exec", *self._user, name, *argv],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=self._fresh_log(),
+            bufsize=0,
+            close_fds=False,
         )
 
     def _run(self, command: list[str]) -> None:

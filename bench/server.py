@@ -20,6 +20,8 @@ class ServerFailed(Exception):
 class Server:
     def __init__(self, home: Path, runtimes: list[str], database: str | None) -> None:
         self.port = _free_port()
+        #: Its database file, if it is on SQLite.
+        self.sqlite = None if database else home / "sandboxhub.sqlite3"
         self._log = home.with_suffix(".log")
         self._environment = _environment() | {
             "SANDBOXHUB_HOME": str(home),

@@ -60,6 +60,9 @@ func TestStartErrorsAreToldApart(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(g.dir, "dir"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := syscall.Mkfifo(filepath.Join(g.dir, "fifo"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	cases := map[string]struct {
 		sp    spec
 		kind  byte
@@ -71,6 +74,7 @@ func TestStartErrorsAreToldApart(t *testing.T) {
 		"interpreter":     {spec{argv: []string{"./badinterpreter"}}, kindNotFound, syscall.ENOENT},
 		"not executable":  {spec{argv: []string{"./plain"}}, kindNotExecutable, syscall.EACCES},
 		"directory":       {spec{argv: []string{"./dir"}}, kindNotExecutable, syscall.EACCES},
+		"fifo":            {spec{argv: []string{"./fifo"}}, kindNotExecutable, syscall.EACCES},
 		"in PATH, not x":  {spec{argv: []string{"plain"}, env: []string{"PATH=" + g.dir}}, kindNotExecutable, syscall.EACCES},
 		"no shebang":      {spec{argv: []string{"./noshebang"}}, kindNotExecutable, syscall.ENOEXEC},
 		"no cwd":          {spec{argv: []string{"true"}, cwd: "/no/such"}, kindBadCwd, syscall.ENOENT},

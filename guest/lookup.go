@@ -95,6 +95,8 @@ func checkProgram(file, name string) error {
 	case err != nil:
 	case fileType(&st) == unix.S_IFDIR:
 		return startError{kindNotExecutable, syscall.EACCES, fmt.Sprintf("%q: is a directory", name)}
+	case fileType(&st) != unix.S_IFREG: // gVisor would open a FIFO to execute it, and wait for its other end
+		return startError{kindNotExecutable, syscall.EACCES, fmt.Sprintf("%q: is not a regular file", name)}
 	case st.Mode&0o111 == 0:
 		err = unix.EACCES
 	default:

@@ -11,7 +11,8 @@ import structlog
 
 def configure(options: dict[str, str]) -> None:
     """``options``: ``level`` and ``format`` (``console`` or ``json``), from settings."""
-    console = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    # Plain tracebacks: with rich installed, structlog's own choice shows the values of all variables, keys among them.
+    console = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
     renderer: Any = structlog.processors.JSONRenderer() if options["format"] == "json" else console
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,

@@ -25,6 +25,10 @@ class InvalidArg(errors.InvalidRequest):
     code = "invalid_arg"
 
 
+class TooManyTerminals(errors.SandboxError):
+    status, code = 429, "too_many_terminals"
+
+
 @dataclass(frozen=True)
 class Admitted:
     """What a socket may do."""
@@ -40,11 +44,11 @@ class Admitted:
 def admit(scope: WebSocketScope, pk: str) -> Admitted:
     """Check a handshake and spend its ticket.
 
-    Raises ``Forbidden``, ``InvalidArg``, ``TicketInvalid``, ``NotFound`` or ``NotRunning``, in this order.
+    Raises ``Forbidden``, ``InvalidRequest``, ``InvalidArg``, ``TicketInvalid``, ``NotFound`` or ``NotRunning``, in this order.
     """
     headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
     check_origin(headers.get(b"origin"), headers.get(b"host", ""))
-    query = {name: values[0] for name, values in parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20).items()}
+    query = fields(scope["query_string"])
     session = query.get("arg", "").strip()
     if session and not shell.is_session_name(session):
         raise InvalidArg("arg: 1 to 64 letters, digits, - or _, not beginning with -")
@@ -57,6 +61,14 @@ def admit(scope: WebSocketScope, pk: str) -> Admitted:
     work.require_running(sandbox)
     rows, cols = _number(query.get("rows"), wire.DEFAULT_SIZE[0]), _number(query.get("cols"), wire.DEFAULT_SIZE[1])
     return Admitted(ticket, sandbox, session, rows, cols, flow=query.get("flow") == "1")
+
+
+def fields(query: bytes) -> dict[str, str]:
+    """The first value of each name in a raw query string. Raises ``InvalidRequest``."""
+    try:
+        return {name: values[0] for name, values in parse_qs(query.decode("latin-1"), max_num_fields=20).items()}
+    except ValueError as error:
+        raise errors.InvalidRequest("the query has too many parameters") from error
 
 
 def check_origin(origin: str | None, host: str) -> None:

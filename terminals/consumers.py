@@ -19,7 +19,7 @@ from sandboxes.lifecycle.current import hub
 from sandboxes.lifecycle.threads import in_thread
 from terminals import access, tickets, wire
 from terminals.session import Session
-from terminals.watch import Watch
+from terminals.watch import TERMINALS_MOST, Watch
 
 log = structlog.get_logger(__name__)
 CLEAN_UP_MOST = 20.0  #: seconds
@@ -31,7 +31,8 @@ _watch = Watch()
 class TerminalConsumer(AsyncWebsocketConsumer):
     """Checks the handshake, then passes frames between the socket and a ``Session``.
 
-    ``__call__``'s ``finally`` is the only way out: a consumer's ``disconnect`` does not run when a handler blocks.
+    ``__call__``'s ``finally`` is the only way out: while a program does not read what is typed, ``receive`` blocks, and the server cancels
+    the consumer when the client has gone.
     """
 
     session: Session | None = None
@@ -45,13 +46,16 @@ class TerminalConsumer(AsyncWebsocketConsumer):
             await _to_its_end(self._clean_up())
 
     async def dispatch(self, message: dict[str, Any]) -> None:
-        """Without Channels' hop to a thread, which it takes before every message, to look after database connections that a keystroke does
-        not use.
+        """Without Channels' hops to a thread, before every message and at the end, to look after database connections that are not used
+        there.
         """
-        if message["type"] == "websocket.receive":
-            await self.websocket_receive(message)
-        else:
-            await super().dispatch(message)
+        match message["type"]:
+            case "websocket.connect":
+                await self.connect()
+            case "websocket.receive":
+                await self.receive(message.get("text"), message.get("bytes"))
+            case "websocket.disconnect":
+                raise StopConsumer
 
     async def connect(self) -> None:
         pk = self.scope["path"].split("/")[3]
@@ -60,8 +64,11 @@ class TerminalConsumer(AsyncWebsocketConsumer):
         except errors.SandboxError as error:
             await self._deny(error)
             raise StopConsumer from error
-        await self.accept()
+        if _watch.full(admitted.sandbox.pk):
+            await self._deny(access.TooManyTerminals(f"the sandbox has {TERMINALS_MOST} open terminals: close one first"))
+            raise StopConsumer
         self.session = Session(hub(), _watch, admitted, send=self._send_output, tell=self._send_text)
+        await self.accept()
         self.serving = asyncio.create_task(self._serve(self.session, admitted))
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
@@ -88,6 +95,7 @@ class TerminalConsumer(AsyncWebsocketConsumer):
             await self.close(wire.Close.LOST, "an internal error")
         else:
             await self.close(int(fate.code), fate.reason.encode()[:REASON_MOST].decode("utf-8", "ignore"))
+        await session.clean_up()  # now: the client may take its time to answer the close
 
     async def _send_output(self, data: bytes) -> None:
         await self.send(bytes_data=data)

@@ -12,7 +12,7 @@ class Ticket(models.Model):
     """A single-use credential for one door of one sandbox. Only hashes are kept.
 
     It stands in the browser's address bar and in the logs of every proxy on the way: so it is spent at its first presentation, whatever
-    comes of it.
+    comes of it. ``expires_at``: until when it may be presented; of a terminal that is open, until when that is known without more news.
     """
 
     class Door(models.TextChoices):

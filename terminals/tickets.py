@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from datetime import timedelta
+from collections.abc import Collection
+from datetime import datetime, timedelta
 
 from django.utils import timezone
 
@@ -12,7 +13,8 @@ from sandboxes.models import Sandbox
 from terminals.models import Ticket
 
 LIFE = 30  #: seconds
-_KEPT = timedelta(days=1)  # no terminal lives longer than a lease may
+OPEN_FOR = 120  #: seconds that a terminal counts as open, from each time that its process says so
+_KEPT = timedelta(hours=1)  # after it expired
 
 
 def _hash(text: str) -> str:
@@ -42,15 +44,25 @@ def redeem(text: str, sandbox: str, door: Ticket.Door) -> Ticket | None:
 def allow_uploads(ticket: Ticket) -> str:
     """A token by which the page of this terminal may write files while it is open."""
     token = secrets.token_urlsafe(32)
-    Ticket.objects.filter(pk=ticket.pk).update(upload_digest=_hash(token))
+    Ticket.objects.filter(pk=ticket.pk).update(upload_digest=_hash(token), expires_at=_open_until())
     return token
+
+
+def keep_open(pks: Collection[int]) -> None:
+    """The terminals of these tickets are still open. A process that is killed can't say the opposite."""
+    Ticket.objects.filter(pk__in=pks).update(expires_at=_open_until())
+
+
+def _open_until() -> datetime:
+    return timezone.now() + timedelta(seconds=OPEN_FOR)
 
 
 def uploader(token: str, sandbox: str) -> Ticket | None:
     """The ticket whose terminal is open and whose upload token this is."""
     if not token:
         return None
-    return Ticket.objects.select_related("sandbox").filter(upload_digest=_hash(token), sandbox_id=sandbox).first()
+    found = Ticket.objects.select_related("sandbox").filter(upload_digest=_hash(token), sandbox_id=sandbox)
+    return found.filter(expires_at__gt=timezone.now()).first()
 
 
 def close(ticket: Ticket) -> None:

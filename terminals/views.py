@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import cache
 from typing import Any
-from urllib.parse import parse_qs
 
 from asgiref.typing import HTTPScope
 from django.conf import settings
@@ -94,8 +93,7 @@ def by_upload_token(scope: HTTPScope) -> Sandbox:
     """The sandbox that the page of an open terminal may upload to."""
     headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
     access.check_origin(headers.get(b"origin"), headers.get(b"host", ""))
-    given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20).get("token", [""])
-    ticket = tickets.uploader(given[0], scope["path"].split("/")[3])
+    ticket = tickets.uploader(access.fields(scope["query_string"]).get("token", ""), scope["path"].split("/")[3])
     if ticket is None:
         raise access.TicketInvalid("the terminal that this upload belongs to is not open any more")
     if ticket.sandbox.state not in PUBLIC:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from harness.client import Api, Lease
+from harness.limits import EXEC_TIMEOUT, MAX_BODY, MAX_FILE, RUNTIMES
 from harness.server import Server, deployment
 
-RUNTIMES = ("gvisor", "runc")
-MIB = 1 << 20
-MAX_FILE = 128 * MIB
-MAX_BODY = 4 * MIB
-EXEC_TIMEOUT = 100
+
+def pytest_configure() -> None:
+    """SIGTERM ends a run as Ctrl-C does: servers are stopped and their sandboxes ended."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+from django.http import HttpResponse
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.renderers import OpenApiJsonRenderer
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.views import SpectacularJSONAPIView
+from rest_framework.request import Request
 
 PROJECT = OpenApiParameter("project", str, description="Only those of this project.")
 STATUS = OpenApiParameter("status", str, description="Only those of this status: pending, running, parked or error.")
@@ -89,6 +95,8 @@ def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     schemas["Problem"] = _PROBLEM
     for name in ("ExecIn", "RunIn"):
         schemas[name]["anyOf"] = _ARGV_OR_COMMAND
+    for path in ("/v1/sandbox/{id}/exec", "/v1/sandbox/run"):
+        result["paths"][path]["post"]["requestBody"]["required"] = True
     result["paths"]["/v1/sandbox/{id}/fs"]["post"] = _FILE_WRITE
     problem = {"description": "A problem.", "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for path in result["paths"].values():
@@ -128,3 +136,15 @@ _FILE_WRITE: dict[str, Any] = {
         "200": {"description": "Written.", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/WroteOut"}}}}
     },
 }
+
+
+@cache
+def _document() -> bytes:
+    """Made once: it is the same for everybody, and to make it costs more than whoever asks without a key may spend."""
+    rendered: bytes = OpenApiJsonRenderer().render(SchemaGenerator().get_schema(request=None, public=True), renderer_context={})  # type: ignore[no-untyped-call]
+    return rendered
+
+
+class OpenApiView(SpectacularJSONAPIView):
+    def _get_schema_response(self, request: Request) -> HttpResponse:
+        return HttpResponse(_document(), content_type=OpenApiJsonRenderer.media_type)

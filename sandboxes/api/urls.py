@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from django.urls import URLPattern, path
-from drf_spectacular.views import SpectacularJSONAPIView
 
 from sandboxes.api.resources import OrgViewSet, ProjectViewSet, VolumeViewSet
+from sandboxes.api.schema import OpenApiView
 from sandboxes.api.views import SandboxViewSet, VerbViewSet
 
 VERBS = ("lease", "run", "read", "write", "stop", "end")
@@ -30,5 +30,5 @@ urlpatterns = [
     path("projects/<str:slug>", ProjectViewSet.as_view({"get": "retrieve", "delete": "destroy"})),
     path("volumes", VolumeViewSet.as_view({"get": "list"})),
     path("volumes/<str:name>", VolumeViewSet.as_view({"get": "retrieve", "delete": "destroy"})),
-    path("openapi.json", SpectacularJSONAPIView.as_view()),
+    path("openapi.json", OpenApiView.as_view()),
 ]

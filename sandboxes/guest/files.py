@@ -163,6 +163,10 @@ class Listing(Transfer):
         self._consumed(len(payload), drained=True)
 
 
+#: Bytes that a reader hands on at once: frames one by one would cost whoever streams them a turn of the event loop each.
+_MOST_AT_ONCE = 256 << 10
+
+
 class FileReader(Transfer):
     """A file that the guest holds open; ``async for`` gives its bytes. Ends with the file, or at ``aclose``, which is always called."""
 
@@ -187,10 +191,10 @@ class FileReader(Transfer):
     async def __anext__(self) -> bytes:
         """Raises ``FileError`` or ``GuestLost`` after all that had come."""
         while True:
-            piece = self._pieces.get()
-            if piece is not None:
-                self._consumed(len(piece[1]), drained=not self._pieces.size)
-                return piece[1]
+            if self._pieces.size:
+                chunk = self._pieces.take(_MOST_AT_ONCE)
+                self._consumed(len(chunk), drained=not self._pieces.size)
+                return chunk
             if self._aborted:
                 raise StopAsyncIteration
             if self._end is not None:

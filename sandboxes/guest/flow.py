@@ -144,6 +144,15 @@ class Pieces:
             del self._last[fd]
         return fd, bytes(piece)
 
+    def take(self, most: int) -> bytes:
+        """Of one descriptor: all that is there, in whole pieces until it is ``most`` bytes."""
+        parts: list[bytes] = []
+        size = 0
+        while size < most and (piece := self.get()) is not None:
+            parts.append(piece[1])
+            size += len(piece[1])
+        return b"".join(parts) if len(parts) != 1 else parts[0]
+
     def clear(self) -> None:
         self._queue.clear()
         self._last.clear()

@@ -161,6 +161,13 @@ class Hub:
             task = self._guests[name] = asyncio.create_task(self._connect(name))
         try:
             return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if (
+                task.cancelled() and waiting is not None and not waiting.cancelling()
+            ):  # the sandbox ends; who waits for it was not cancelled
+                raise errors.SandboxGone("The sandbox ended.") from None
+            raise
         except errors.SandboxGone:
             raise
         except (errors.GuestLost, errors.EngineError):

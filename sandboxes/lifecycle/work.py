@@ -16,7 +16,7 @@ from sandboxes.models import Sandbox, State
 
 OUTPUT_LIMIT = 1 << 20  #: bytes kept of each output of a command
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_ENOENT, _ENOTDIR, _EISDIR, _ENOSPC, _EACCES, _ENAMETOOLONG, _ELOOP = 2, 20, 21, 28, 13, 36, 40
+_ENOENT, _ENOTDIR, _EISDIR, _ENOSPC, _EACCES, _ENAMETOOLONG, _ELOOP, _EOVERFLOW = 2, 20, 21, 28, 13, 36, 40, 75
 
 
 @dataclass(frozen=True)
@@ -117,4 +117,6 @@ def _explained(error: errors.FileError) -> errors.SandboxError:
         return errors.NotFound("no such file or directory")
     if error.errno in (_ENAMETOOLONG, _ELOOP):
         return errors.PathRefused(error.detail)
+    if error.errno == _EOVERFLOW:
+        return errors.TooLarge(error.detail)
     return errors.NotFound(f"cannot be read: {error.detail}")

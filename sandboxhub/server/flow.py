@@ -59,6 +59,11 @@ class Inbox:
         self._size = 0
         self._holding = False
 
+    @property
+    def empty(self) -> bool:
+        """Whether the application has taken everything."""
+        return self._queue.empty()
+
     @staticmethod
     def _weight(message: Message) -> int:
         return MESSAGE_OVERHEAD + len(message.get("bytes") or message.get("text") or b"")

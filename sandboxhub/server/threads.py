@@ -23,7 +23,7 @@ MAX_IDLE = 32  # threads kept for the next requests
 
 
 class RequestThread(Executor):
-    """An executor of exactly one thread.
+    """An executor of exactly one thread, which starts with the first call: a request whose body does not come costs no thread.
 
     The thread is a daemon: a view that is stuck in a blocking call must not keep a stopped server's process alive for ever, as the threads
     of concurrent.futures do.
@@ -33,8 +33,7 @@ class RequestThread(Executor):
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._pending = 0
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._work, name="request", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     @property
     def busy(self) -> bool:
@@ -61,13 +60,16 @@ class RequestThread(Executor):
 
         with self._lock:
             self._pending += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="request", daemon=True)
+                self._thread.start()
         self._calls.put(call)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Close the thread's database connections and end it after the calls it has. Waits only when asked."""
         self._calls.put(None)
-        if wait:
+        if wait and self._thread is not None:
             self._thread.join()
 
     def _work(self) -> None:
@@ -101,6 +103,8 @@ class ThreadPool:
 
 class PooledASGIHandler(ASGIHandler):
     """Django's handler on leased threads. All sync code of one request runs in one thread, as in the stock handler."""
+
+    chunk_size = 256 << 10  # bytes of a response's body in one message
 
     def __init__(self) -> None:
         super().__init__()

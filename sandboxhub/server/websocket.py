@@ -22,6 +22,8 @@ FRAME_LIMIT = 1024 * 1024  # bytes of a message or frame from the client
 EARLY_LIMIT = 64 * 1024  # bytes that a client may send before its handshake is answered
 REASON_LIMIT = 123  # bytes of a close reason, by RFC 6455
 CLOSE_FLUSH = 30.0  # seconds for the client to take what was sent before a close, and to answer it
+UNHEARD_SECONDS = 3.0  # an application that has not taken the news by then that its client has gone is cancelled
+HELD_PING_SECONDS = 6.0  # between two pings to a client that is not read
 FAIL_LINGER = 5.0  # seconds for a client that broke the protocol to read why
 SENDABLE_CODES = {*range(1000, 1015), *range(3000, 5000)} - {1004, 1005, 1006}
 
@@ -135,6 +137,12 @@ class HubWebSocket(WebSocketServerProtocol):
         self._told = True
         self.inbox.put({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.server.expect_end(self._task)
+        self.server.later(UNHEARD_SECONDS, self._cancel_deaf)
+
+    def _cancel_deaf(self) -> None:
+        """An application that is stuck with earlier messages does not get to the one that its client has gone."""
+        if self._task is not None and not self.inbox.empty:
+            self._task.cancel()
 
     def _fail_connection(self, code: int = 1001, reason: str = "going away") -> None:
         """The client broke the protocol or a limit: say why with a close frame; autobahn would reset the connection."""
@@ -240,8 +248,13 @@ class HubWebSocket(WebSocketServerProtocol):
 
     def _ping(self, now: float) -> None:
         settings = self.server.settings
-        if self._reading_held or self.gate.shut:
-            self._heard, self._pinged = now, None  # a ping would wait behind what waits, a pong be unread: silence proves nothing
+        if self._reading_held and not self.gate.shut:
+            # Its pong is not read, but the host of a client that has gone with data unsent answers with a reset. Nothing else would tell.
+            if now - self._heard > HELD_PING_SECONDS:
+                self._heard, self._pinged = now, None
+                self.sendPing()
+        elif self.gate.shut:
+            self._heard, self._pinged = now, None  # a ping would wait behind what waits: silence proves nothing
         elif self._pinged is not None:
             if now - self._pinged > settings.pong_seconds:
                 self._drop("the client does not answer pings")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import EXEC_TIMEOUT, MIB
 from harness.client import Api, Lease, decoded
+from harness.limits import EXEC_TIMEOUT, MIB
 from harness.waiting import at_once, until
 
 MARKER = "\n[truncated at 1MiB]"

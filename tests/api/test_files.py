@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import requests
-from conftest import MAX_FILE, MIB
 from harness.client import Lease
+from harness.limits import MAX_FILE, MIB
 from harness.server import Server
 from harness.waiting import at_once, until
 

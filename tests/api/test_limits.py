@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import RUNTIMES
 from harness.client import Lease, check_sandbox
+from harness.limits import RUNTIMES
 from harness.server import Server, deployment
 from harness.waiting import at_once, until
 

@@ -7,8 +7,8 @@ import secrets
 from typing import Any
 
 import pytest
-from conftest import MAX_BODY
 from harness.client import Lease, decoded
+from harness.limits import MAX_BODY
 
 
 def read(box: Lease, path: str | None = None) -> dict[str, Any]:

@@ -181,6 +181,12 @@ def test_what_is_not_there_without_a_key(server: Any) -> None:
     Api(server.url, None).refuses(404, "not_found", "GET", "/nothing")
 
 
+@pytest.mark.parametrize("host", ["evil.example", "", "127.0.0.1.evil.example", "localhost:1@evil.example"])
+def test_a_host_that_is_not_ours(one_box: Lease, host: str) -> None:
+    for method, path in (("GET", "/org"), ("POST", "/sandboxes"), ("GET", one_box.path), ("POST", one_box.file("x")), ("GET", "/nothing")):
+        one_box.api.refuses(400, "host_refused", method, path, headers={"Host": host})
+
+
 def test_head_and_options(api: Api) -> None:
     response = api.request("HEAD", "/sandboxes")
     assert (response.status_code, response.content) == (200, b"")

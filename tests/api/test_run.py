@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from conftest import MIB
 from harness.client import Api, Lease, check_result, decoded
+from harness.limits import MIB
 
 SECRET = "s3cret-valüe"
 

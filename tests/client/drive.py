@@ -54,6 +54,12 @@ def main(url: str, key: str, *expected_gaps: str) -> dict[str, Any]:
     report["run_in_sandbox"] = api.run_in_sandbox(run).to_dict()
     report["stop_run"] = stop(api, leased.id)
 
+    # The terminal: a page and a socket, which the client only names; without a ticket the socket is refused
+    report["post_sandbox_by_id_terminal_ticket"] = api.post_sandbox_by_id_terminal_ticket(made.id).to_dict()
+    page = api.get_sandbox_by_id_terminal_without_preload_content(made.id)
+    report["get_sandbox_by_id_terminal"] = [page.status, page.headers["Content-Type"]]
+    report["get_sandbox_by_id_terminal_ws"] = refusal(api.get_sandbox_by_id_terminal_ws, made.id)
+
     # What comes later
     for name in expected_gaps:
         arguments = [made.id] if name != "post_sandbox_by_id_preview" else [made.id, cloud.SandboxPreviewIn(port=8000)]

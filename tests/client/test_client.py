@@ -18,13 +18,10 @@ GAPS = (
     "get_sandbox_by_id_ports",
     "get_sandbox_by_id_screen",
     "get_sandbox_by_id_screen_ws",
-    "get_sandbox_by_id_terminal",
-    "get_sandbox_by_id_terminal_ws",
     "post_sandbox_by_id_pause",
     "post_sandbox_by_id_preview",
     "post_sandbox_by_id_resume",
     "post_sandbox_by_id_screen_ticket",
-    "post_sandbox_by_id_terminal_ticket",
 )
 
 
@@ -91,6 +88,14 @@ def test_run(report: dict[str, Any]) -> None:
 
 def test_stop(report: dict[str, Any]) -> None:
     assert report["stop_run"] == {"stopped": 1, "idle": 0, "run": ["ServiceException", 502, "stopped"]}
+
+
+def test_terminal(report: dict[str, Any]) -> None:
+    grant = report["post_sandbox_by_id_terminal_ticket"]
+    page = f"/v1/sandbox/{report['post_sandbox']['id']}/terminal?ticket={grant['ticket']}"
+    assert grant == {"ticket": grant["ticket"], "expiresIn": 30, "url": page}
+    assert report["get_sandbox_by_id_terminal"] == [200, "text/html; charset=utf-8"]
+    assert report["get_sandbox_by_id_terminal_ws"] == ["UnauthorizedException", 401, "ticket_invalid"]
 
 
 def test_end_and_delete(report: dict[str, Any]) -> None:

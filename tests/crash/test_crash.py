@@ -18,7 +18,8 @@ MOMENTS = (0.03, 0.08, 0.15, 0.25, 0.4)
 
 @pytest.fixture
 def crashing(tmp_path: Path) -> Iterator[Server]:
-    settings = {"SANDBOXHUB_RUNTIMES": "gvisor,runc", "SANDBOXHUB_MEMORY": "128MiB", "SANDBOXHUB_DISK": "64MiB", "SANDBOXHUB_EXEC_CEILING": "100"}
+    settings = {"SANDBOXHUB_RUNTIMES": "gvisor,runc", "SANDBOXHUB_MEMORY": "128MiB", "SANDBOXHUB_DISK": "64MiB"}
+    settings["SANDBOXHUB_EXEC_CEILING"] = "100"
     with deployment(tmp_path / "home", SANDBOXHUB_VOLUME_SIZE="32MiB", SANDBOXHUB_REAP_INTERVAL="0.5", **settings) as server:
         yield server
 

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -34,11 +34,12 @@ _SETTINGS = ("BIND", "PORT", "DATABASE_URL", "SECRET_KEY", "DEBUG", "ALLOWED_HOS
 class Server:
     """A deployment: it can be stopped and started again, and keeps its state meanwhile.
 
-    ``settings`` are environment variables. The log of all its processes is ``log``.
+    ``settings`` are environment variables, ``python`` is what runs manage.py. The log of all its processes is ``log``.
     """
 
-    def __init__(self, home: Path, database_url: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, home: Path, database_url: str, settings: Mapping[str, str], python: Sequence[str] = (sys.executable,)) -> None:
         self.home = home
+        self._python = python
         self.log = home.with_name(f"{home.name}.log")
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -65,7 +66,7 @@ class Server:
         lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "serve", "--setup"],
+                [*self._python, "manage.py", "serve", "--setup"],
                 cwd=ROOT,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -118,7 +119,7 @@ class Server:
 
     def manage(self, *arguments: str) -> str:
         """Run ``manage.py ARGUMENTS`` in this deployment; its output."""
-        command = [sys.executable, "manage.py", *arguments]
+        command = [*self._python, "manage.py", *arguments]
         done = subprocess.run(command, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         assert done.returncode == 0, f"manage.py {' '.join(arguments)}: {done.stderr}"
         return done.stdout
@@ -137,6 +138,15 @@ class Server:
         assert self.process is not None
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGESIZE")
+
+    def files(self) -> int:
+        """How many file descriptors the server has open."""
+        assert self.process is not None
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def threads(self) -> int:
+        assert self.process is not None
+        return len(os.listdir(f"/proc/{self.process.pid}/task"))
 
     @property
     def traces(self) -> Traces:
@@ -185,14 +195,14 @@ def _conninfo(url: str) -> str:
 
 
 @contextlib.contextmanager
-def deployment(home: Path, **settings: str) -> Iterator[Server]:
+def deployment(home: Path, *, python: Sequence[str] = (sys.executable,), **settings: str) -> Iterator[Server]:
     """A server that runs, and at the end has stopped cleanly and left nothing that no lease holds.
 
     ``settings`` are environment variables. All leases are ended at the end.
     """
-    home.mkdir(mode=0o700, parents=True)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with fresh_database(home) as database:
-        server = Server(home, database, settings)
+        server = Server(home, database, settings, python)
         try:
             server.start()
             yield server

@@ -68,7 +68,10 @@ class Traces:
         return found
 
     def cgroups(self, instance: str) -> list[Path]:
-        return [path for path in Path("/sys/fs/cgroup").glob(f"**/sandboxhub-{instance}/*") if path.is_dir()]
+        """At the top of each hierarchy. Not deeper: a walk through all cgroups meets those of others that end meanwhile."""
+        top = Path("/sys/fs/cgroup")
+        found = [*top.glob(f"sandboxhub-{instance}/*"), *top.glob(f"*/sandboxhub-{instance}/*")]
+        return [path for path in found if path.is_dir()]
 
     def processes(self) -> dict[int, str]:
         """Those whose command line names the home or the instance."""

@@ -7,8 +7,9 @@ import time
 from typing import Any
 from urllib.parse import quote
 
+import pytest
 from harness.client import Lease
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 PATIENCE = 60.0  #: seconds; a correct server never needs them
@@ -24,6 +25,19 @@ def address(lease: Lease, **query: Any) -> str:
     """The socket's URL."""
     given = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in query.items())
     return f"{lease.api.url.replace('http', 'ws', 1)}/v1/sandboxes/{lease.id}/terminal/ws?{given}"
+
+
+def refused(url: str, **options: Any) -> dict[str, Any]:
+    """The problem that the handshake is answered with."""
+    with pytest.raises(InvalidStatus) as caught:
+        connect(url, open_timeout=PATIENCE, **options)
+    response = caught.value.response
+    assert "Upgrade" not in response.headers
+    assert response.headers["Content-Type"] == "application/problem+json"
+    assert response.body is not None
+    problem: dict[str, Any] = json.loads(response.body)
+    assert problem["status"] == response.status_code
+    return problem
 
 
 class Terminal:

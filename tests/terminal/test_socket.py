@@ -39,6 +39,15 @@ def test_check_7_a_resize_reaches_the_program(box: Lease) -> None:
         assert b"43 132" in terminal.until(b"<winch>")
 
 
+def test_check_7_a_resize_reaches_the_program_in_a_session(box: Lease) -> None:
+    with Terminal(box, arg="sized") as terminal:
+        terminal.type(b"clear; trap 'stty size; printf \"<%s>\" winch' WINCH; printf '<%s>' armed\r")
+        terminal.until(b"<armed>")
+        terminal.resize(132, 43)
+        assert b"42 132" in terminal.until(b"<winch>")  # tmux keeps a line for itself
+    box.exec("tmux", "kill-server")
+
+
 def test_check_10_a_bad_resize_harms_nothing_and_is_never_typed(box: Lease) -> None:
     with Terminal(box) as terminal:
         terminal.plain()
@@ -55,9 +64,10 @@ def test_check_11_a_literal_resize_in_a_binary_frame_is_typed(box: Lease) -> Non
     literal = b'{"resize":{"cols":1,"rows":1}}'
     with Terminal(box) as terminal:
         terminal.plain()
-        terminal.type(b"head -c %d | od -An -c | head -1; printf '<%%s>' read\n" % len(literal))
+        terminal.type(b"printf '<%%s>' go; head -c %d; printf '<%%s>' read\n" % len(literal))
+        terminal.until(b"<go>")
         terminal.type(literal)
-        terminal.until(b"<read>")
+        assert terminal.until(b"<read>") == literal
         assert terminal.run("stty size").strip() == b"24 80"
 
 

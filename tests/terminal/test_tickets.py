@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from harness.client import Api, Lease, check_problem
 from harness.server import Server
 from harness.waiting import at_once
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
 
-from .client import Terminal, address, ticket
-
-
-def refused(url: str, **options: Any) -> dict[str, Any]:
-    """The problem that the handshake is answered with."""
-    with pytest.raises(InvalidStatus) as caught:
-        connect(url, open_timeout=60, **options)
-    response = caught.value.response
-    assert "Upgrade" not in response.headers
-    assert response.headers["Content-Type"] == "application/problem+json"
-    assert response.body is not None
-    problem: dict[str, Any] = json.loads(response.body)
-    assert problem["status"] == response.status_code
-    return problem
+from .client import Terminal, address, refused, ticket
 
 
 @pytest.mark.parametrize("prefix", ["/sandbox", "/sandboxes"])

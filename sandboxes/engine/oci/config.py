@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,8 +31,8 @@ TENANT_ID = 1000
 class OciConfig:
     """How one deployment runs sandboxes on this host.
 
-    The mode follows from who runs the control plane: as root sandboxes have cgroup limits and a disk of bounded size; as an ordinary
-    user (rootless) they have not, which ``Runtime.unenforced`` tells.
+    The mode follows from who runs the control plane: as root sandboxes have cgroup limits and a disk of bounded size (where there is
+    mkfs.ext4); as an ordinary user (rootless) they have not. ``Runtime.unenforced`` tells.
     """
 
     instance: str  #: the deployment's id, 12 hex digits; nothing that carries another is touched
@@ -50,6 +51,16 @@ class OciConfig:
     @property
     def rootless(self) -> bool:
         return os.geteuid() != 0
+
+    @property
+    def bounds_disks(self) -> bool:
+        """Whether a workdir is a disk of its own. That takes root, and e2fsprogs, which a minimal system may lack."""
+        return not self.rootless and shutil.which("mkfs.ext4") is not None
+
+    @property
+    def owner(self) -> int:
+        """The host's uid and gid of what a tenant writes: -1 is whoever runs the control plane."""
+        return -1 if self.rootless else TENANT_ID
 
 
 class Paths:

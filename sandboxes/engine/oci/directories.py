@@ -1,4 +1,4 @@
-"""Workdirs and volumes of a rootless engine: plain directories, which nothing bounds."""
+"""Workdirs and volumes as plain directories, which nothing bounds: for a rootless engine, and for a host that cannot make ext4 disks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from sandboxes.errors import EngineError
 class Directories:
     """``mnt/<name>`` is the workdir, or a symbolic link to the data of the volume that the sandbox holds."""
 
-    def __init__(self, paths: Paths, locks: Locks) -> None:
+    def __init__(self, paths: Paths, locks: Locks, owner: int) -> None:
+        """``owner``: uid and gid of the tenant on the host, -1 for the engine's own."""
+        self._owner = owner
         self._paths = paths
         self._locks = locks
         self._volumes = VolumeDirectory(paths, locks)
@@ -28,6 +30,7 @@ class Directories:
         place = self._paths.mounts / name
         if volume is None:
             place.mkdir(mode=0o755)
+            os.chown(place, self._owner, self._owner)
             return place
         async with self._locks.hold(self._volumes.lock(volume)):
             if not self._volumes.exists(volume):
@@ -51,6 +54,7 @@ class Directories:
         async with self._locks.hold(self._volumes.lock(name)):
             if not self._volumes.exists(name):
                 self._data(name).mkdir(mode=0o755, parents=True, exist_ok=True)
+                os.chown(self._data(name), self._owner, self._owner)
                 self._volumes.complete(name, size)
 
     async def delete_volume(self, name: str) -> None:

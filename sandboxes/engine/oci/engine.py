@@ -42,7 +42,9 @@ class OciEngine:
             name: RuntimeProgram(name, _absolute(program), self._paths.runtime_state(name), config.rootless)
             for name, program in config.runtimes.items()
         }
-        storage: Storage = Directories(self._paths, self._locks) if config.rootless else LoopDisks(self._paths, self._locks)
+        storage: Storage = (
+            LoopDisks(self._paths, self._locks) if config.bounds_disks else Directories(self._paths, self._locks, config.owner)
+        )
         self._storage = storage
         self._sandboxes = Sandboxes(
             config=config,
@@ -259,10 +261,11 @@ class OciEngine:
         self._sandboxes.roots.prepare(self._config.guest, {path for record in records if record for path in (record.rootfs, record.guest)})
 
     def _unenforced(self, runtime: str) -> tuple[str, ...]:
+        disk = () if self._config.bounds_disks else ("disk",)
         if not self._config.rootless:
-            return ()
+            return disk
         pids = () if bounds_pids_by_rlimit(runtime, rootless=True) else ("pids",)
-        return ("memory", "cpus", *pids, "disk")
+        return ("memory", "cpus", *pids, *disk)
 
 
 def _absolute(program: Path) -> Path:

@@ -79,6 +79,7 @@ class Sandboxes:
             guest=guest,
             cgroup=None if self.config.rootless else self.cgroups.path(wanted.name),
             user=(os.geteuid(), os.getegid()) if self.config.rootless else None,
+            bounds_disk=self.config.bounds_disks,
             bounds_pids=bounds_pids_by_rlimit(wanted.runtime, rootless=self.config.rootless),
             ceilings=_ceilings(),
         )

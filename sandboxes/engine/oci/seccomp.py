@@ -11,6 +11,9 @@ from typing import Any
 
 _EPERM = 1
 _ENOSYS = 38
+_EAFNOSUPPORT = 97
+#: Sockets that no network namespace bounds: AF_VSOCK reaches the hypervisor and its other machines, AF_ALG the kernel's ciphers.
+_REFUSED_FAMILIES = (38, 40)
 _CLONE_NAMESPACES = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 
 _REFUSED = [
@@ -52,6 +55,7 @@ _REFUSED = [
     "reboot",
     "request_key",
     "setns",
+    "socketcall",
     "settimeofday",
     "stime",
     "swapoff",
@@ -85,6 +89,9 @@ def profile() -> dict[str, Any]:
         if _CLONE_NAMESPACES & 1 << bit:
             condition = {"index": 0, "value": 1 << bit, "valueTwo": 1 << bit, "op": "SCMP_CMP_MASKED_EQ"}
             rules.append({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM, "args": [condition]})
+    for family in _REFUSED_FAMILIES:
+        condition = {"index": 0, "value": family, "op": "SCMP_CMP_EQ"}
+        rules.append({"names": ["socket"], "action": "SCMP_ACT_ERRNO", "errnoRet": _EAFNOSUPPORT, "args": [condition]})
     found: dict[str, Any] = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules}
     architectures = _ARCHITECTURES.get(platform.machine())
     if architectures:

@@ -32,6 +32,7 @@ class Place:
     guest: Path  #: the directory that holds the guest program
     cgroup: str | None  #: None when this mode has no cgroups
     user: tuple[int, int] | None  #: uid and gid of an ordinary user that runs this; None for root
+    bounds_disk: bool  #: the workdir is a disk of its own
     bounds_pids: bool  #: the process bound of a sandbox can be told by RLIMIT_NPROC
     ceilings: Mapping[str, int]  #: the hard limits of the engine's own process: not even root may always exceed them
 
@@ -92,7 +93,7 @@ def _process(spec: Spec, place: Place) -> dict[str, Any]:
     limits = {"RLIMIT_NOFILE": _NOFILE, "RLIMIT_CORE": 0}
     if place.bounds_pids:
         limits["RLIMIT_NPROC"] = spec.limits.pids
-    if place.user is not None:
+    if not place.bounds_disk:
         limits["RLIMIT_FSIZE"] = spec.limits.disk
     limits = {kind: min(value, place.ceilings.get(kind, value)) for kind, value in limits.items()}
     return {
@@ -127,11 +128,21 @@ def _mounts(spec: Spec, place: Place) -> list[dict[str, Any]]:
     if place.runtime == "gvisor":
         found.append(mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"))
     if place.usr is not None:
-        # rbind: the mounts that a host has beneath its /usr. Without it a user namespace may not show a part of a mount tree.
-        found.append(mount("/usr", "bind", "rbind", "ro", "nosuid", "nodev", source=place.usr))
+        found.append(mount("/usr", "bind", *_usr_options(place), "ro", "nosuid", "nodev", source=place.usr))
     found.append(mount(GUEST_DIRECTORY, "bind", "bind", "ro", "nosuid", "nodev", source=place.guest))
     found.append(mount(spec.workdir, "bind", "bind", "rw", "nosuid", "nodev", source=place.workdir))
     return found
+
+
+def _usr_options(place: Place) -> tuple[str, ...]:
+    """How to show what a host has mounted beneath its /usr.
+
+    ``ro`` makes only the upper mount read-only to the kernel, and so under runc, whose tenant is a user of the host. As root they are
+    left out; a user namespace may not show a part of a mount tree, but may make all of it read-only (``rro``). gVisor's ``ro`` is its own.
+    """
+    if place.runtime != "runc":
+        return ("rbind",)
+    return ("bind",) if place.user is None else ("rbind", "rro")
 
 
 def _resources(limits: Limits, place: Place) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
+from sandboxes.lifecycle import current
 from sandboxes.models import ApiKey, Deployment, Org
 
 EXAMPLE = """Lease a sandbox and run Python in it:
@@ -39,12 +40,13 @@ class Command(BaseCommand):
         from sandboxhub.asgi import application
         from sandboxhub.server import serve
 
-        serve(
-            application,
-            host=settings.BIND,
-            port=settings.PORT,
-            on_listening=lambda *_: self._say(f"Sandboxhub serves on {url}  (admin: {url}/admin/)"),
-        )
+        def listening(*_: Any) -> None:
+            for runtime in current.hub().engine.runtimes.values():
+                if runtime.unenforced:
+                    self._say(f"Not limited here, under {runtime.name}: {', '.join(runtime.unenforced)} (docs/settings.md says why)")
+            self._say(f"Sandboxhub serves on {url}  (admin: {url}/admin/)")
+
+        serve(application, host=settings.BIND, port=settings.PORT, on_listening=listening)
 
     def _bootstrap(self, url: str) -> None:
         """On a new database only: an admin and a key, told once."""

@@ -28,11 +28,12 @@ ROOT = Place(
     guest=Path("/h/guest"),
     cgroup="/hub/m",
     user=None,
+    bounds_disk=True,
     bounds_pids=True,
     ceilings={},
 )
 RUNC = replace(ROOT, runtime="runc", bounds_pids=False)
-ROOTLESS = replace(ROOT, cgroup=None, user=(1234, 5678))
+ROOTLESS = replace(ROOT, cgroup=None, user=(1234, 5678), bounds_disk=False)
 
 
 def limits_of(config) -> dict[str, int]:
@@ -110,6 +111,23 @@ def test_memory_file_systems_fit_into_half_of_memory(memory: int):
 
 def test_an_image_with_its_own_usr_keeps_it():
     assert "/usr" not in [mount["destination"] for mount in build(SPEC, replace(ROOT, usr=None))["mounts"]]
+
+
+@pytest.mark.parametrize(
+    ("place", "option"), [(ROOT, "rbind"), (RUNC, "bind"), (ROOTLESS, "rbind"), (replace(ROOTLESS, runtime="runc"), "rro")]
+)
+def test_what_is_mounted_beneath_usr_is_never_writable(place: Place, option: str):
+    """Under runc a read-only bind leaves the mounts beneath it as they are: they are left out, or made read-only as well."""
+    (usr,) = [mount for mount in build(SPEC, place)["mounts"] if mount["destination"] == "/usr"]
+    assert option in usr["options"]
+    assert "ro" in usr["options"]
+    assert place.runtime == "gvisor" or "rbind" not in usr["options"] or "rro" in usr["options"]
+
+
+def test_seccomp_refuses_sockets_that_no_namespace_bounds():
+    rules = seccomp.profile()["syscalls"]
+    assert {rule["args"][0]["value"] for rule in rules if rule["names"] == ["socket"]} == {38, 40}  # AF_ALG, AF_VSOCK
+    assert "socketcall" in {name for rule in rules for name in rule["names"]}
 
 
 def test_seccomp_refuses_namespaces_and_lets_threads_be():
