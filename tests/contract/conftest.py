@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from harness.pods import Namespace, namespace
 
 from sandboxes.engine.base import Engine, Limits, Spec
 from sandboxes.guest import Command, Guest, Result, run
 
-from .kube import KubernetesTarget, Namespace, namespace
+from .kube import KubernetesTarget
 from .oci import OciTarget
 from .support import RUNTIMES, new_name, opened, program
 from .target import Target

@@ -10,6 +10,7 @@ import pytest
 
 from sandboxes.engine.base import Engine, Health, Running
 from sandboxes.errors import EngineError, SandboxGone, StartFailed
+from sandboxes.guest import Command, Outcome, run
 
 from .support import new_name, opened, reached
 from .target import Target
@@ -82,6 +83,19 @@ async def test_several_connections(engine: Engine, make_spec, sh):
         assert [result.stdout for result in results] == [b"1\n", b"2\n"]
     async with reached(engine, spec.name) as third:
         assert (await sh(third, "echo 3")).stdout == b"3\n"
+
+
+async def test_a_kill_spares_the_connections(engine: Engine, make_spec, sh):
+    spec = make_spec()
+    await engine.start(spec)
+    async with reached(engine, spec.name) as first, reached(engine, spec.name) as second:
+        for guest in (first, second, first):
+            shell = Command([b"/bin/sh", b"-c", b"sleep 1000 & sleep 1000"], b"/", {b"PATH": b"/usr/bin:/bin"})
+            result = await run(guest, shell, timeout=0.2)
+            assert (result.outcome, result.left) == (Outcome.TIMED_OUT, 0)
+        await second.stop_all()
+        assert (await sh(first, "echo 1")).stdout == b"1\n"
+        assert (await sh(second, "echo 2")).stdout == b"2\n"
 
 
 async def test_end_twice_and_unknown(engine: Engine, make_spec):

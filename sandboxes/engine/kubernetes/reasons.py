@@ -17,6 +17,8 @@ _SCHEDULING_GRACE = 5.0  # somebody else's pod may be on its way out
 _CLAIM_GRACE = 2.0  # the scheduler may hear of a new claim a little later
 _VOLUME_GRACE = 60.0  # a driver makes the disk meanwhile
 _MISSING_IMAGE = ("not found", "manifest unknown", "unauthorized", "denied", "forbidden", "does not exist", "no such host")
+#: The exit code of a container whose runtime is not there any more to tell.
+_RUNTIME_LOST = 128
 _OUT_OF_MEMORY = "OOMKilled"
 
 
@@ -117,6 +119,8 @@ def _ending(terminated: Mapping[str, Any]) -> str:
         return f"its first process could not be started{_because(message)}"
     if code == 137 or terminated.get("signal") == 9:
         return "its first process was killed"
+    if code == _RUNTIME_LOST:
+        return "its runtime was killed"
     return f"its first process ended with exit code {code}{_because(message)}"
 
 

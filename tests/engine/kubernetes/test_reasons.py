@@ -81,6 +81,7 @@ def test_nothing_is_wrong(fine):
         (pod(terminated={"reason": "OOMKilled", "exitCode": 128}, phase="Running"), "ran out of memory (limit 128 MiB)"),
         (pod(terminated={"reason": "Error", "exitCode": 137}), "killed"),
         (pod(terminated={"reason": "Error", "exitCode": 3}), "exit code 3"),
+        (pod(terminated={"reason": "Error", "exitCode": 128}), "its runtime was killed"),
         (pod(terminated={"reason": "Completed", "exitCode": 0}), "exit code 0"),
         (pod(terminated={"reason": "StartError", "exitCode": 128, "message": 'exec: "sh": not found'}), "could not be started"),
         (pod(deleted=True, running={}), "somebody deleted"),
