@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,14 +10,11 @@ from typing import Any
 import pytest
 from cluster.fixtures import kubeconfig, node
 from harness.client import Api, Lease
-from harness.limits import EXEC_TIMEOUT, MAX_BODY, MAX_FILE, RUNTIMES
+from harness.limits import ENGINE, EXEC_TIMEOUT, MAX_BODY, MAX_FILE, RUNTIMES
 from harness.pods import IMAGE, PodTraces, namespace
 from harness.server import Server, deployment
 
 __all__ = ["kubeconfig", "node"]  # fixtures
-
-#: What the server runs sandboxes with: SANDBOXHUB_ENGINE, as for a server.
-ENGINE = os.environ.get("SANDBOXHUB_ENGINE", "oci")
 
 
 def pytest_configure() -> None:
@@ -44,6 +40,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         return
     with namespace(request.getfixturevalue("kubeconfig"), tmp_path_factory.mktemp("accounts")) as space:
         settings |= {"SANDBOXHUB_NAMESPACE": space.name, "SANDBOXHUB_IMAGE": IMAGE, "KUBECONFIG": str(space.kubeconfig)}
+        settings |= {"SANDBOXHUB_CPUS": "0.5"}  # sixteen at once must fit on a small node
         yield Place(settings, IMAGE, PodTraces(space, request.getfixturevalue("node")))
 
 

@@ -37,6 +37,8 @@ def make():
 
     def __init__(self, runtime: str, guest: Path, space: Namespace, node: Node) -> None:
         self.runtime = runtime
+        # gVisor makes a /dev/shm of its own, whatever is mounted there: only the memory bounds it.
+        self.bounded = ("/tmp", "/run") if runtime == "gvisor" else ("/tmp", "/run", "/dev/shm")
         self.space = space
         self.node = node
         self.traces = PodTraces(space, node)

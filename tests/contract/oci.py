@@ -19,6 +19,7 @@ class OciTarget:
     engine = "oci"
     workdir = "/mnt/data"
     volumes = True
+    bounded = ("/tmp", "/run", "/dev/shm")
     image, missing_image = "host", "no-such-image"
     guest_uid = 0
     engine_program = """

@@ -17,6 +17,7 @@ class Target(Protocol):
     tenant_uid: int  #: who commands are inside
     workdir: str
     volumes: bool  #: volumes work here
+    bounded: tuple[str, ...]  #: the file systems in memory that are smaller than the memory
 
     def make(self) -> Engine:
         """A new engine of one and the same deployment, not opened."""

@@ -15,7 +15,7 @@ ASKS_FOR_GUEST = b"U"
 
 # dash knows the limit of processes as -p, others as -u.
 _FIRST_PROCESS = """\
-trap 'exit 0' TERM
+trap 'exit 143' TERM
 if [ -n "$2" ]; then ulimit -u "$2" 2>/dev/null || ulimit -p "$2" || exit 1; fi
 guest={image}
 if [ ! -x $guest ]; then

@@ -17,6 +17,8 @@ _SCHEDULING_GRACE = 5.0  # somebody else's pod may be on its way out
 _CLAIM_GRACE = 2.0  # the scheduler may hear of a new claim a little later
 _VOLUME_GRACE = 60.0  # a driver makes the disk meanwhile
 _MISSING_IMAGE = ("not found", "manifest unknown", "unauthorized", "denied", "forbidden", "does not exist", "no such host")
+#: The exit code of a guest that got SIGTERM.
+_ASKED_TO_END = 143
 #: The exit code of a container whose runtime is not there any more to tell.
 _RUNTIME_LOST = 128
 _OUT_OF_MEMORY = "OOMKilled"
@@ -106,9 +108,11 @@ def death(pod: Pod) -> str | None:
         return f"its node is gone{_because(status.get('message', ''))}"
     if status.get("reason") == "DeadlineExceeded":
         return "it reached the longest life of a sandbox"
-    if terminated is not None:
+    ended = status.get("phase") in ("Failed", "Succeeded")
+    if terminated is not None and (ended or terminated.get("exitCode") != _ASKED_TO_END):
         return _ending(terminated)
-    if status.get("phase") in ("Failed", "Succeeded"):
+    # Why a node asked it to end, it says a moment later, with the phase.
+    if ended:
         return f"its pod has ended{_because(status.get('message') or status.get('reason') or '')}"
     return None
 
@@ -119,6 +123,8 @@ def _ending(terminated: Mapping[str, Any]) -> str:
         return f"its first process could not be started{_because(message)}"
     if code == 137 or terminated.get("signal") == 9:
         return "its first process was killed"
+    if code == _ASKED_TO_END:
+        return "it was asked to end from inside, or by its node"
     if code == _RUNTIME_LOST:
         return "its runtime was killed"
     return f"its first process ended with exit code {code}{_because(message)}"

@@ -68,6 +68,7 @@ def test_volumes():
         pod(waiting={"reason": "ContainerCreating"}),
         pod(running={}, phase="Running"),
         pod(scheduled={"status": "True"}),
+        pod(terminated={"reason": "Error", "exitCode": 143}, phase="Running"),  # why will be told in a moment
     ],
 )
 def test_nothing_is_wrong(fine):
@@ -82,7 +83,9 @@ def test_nothing_is_wrong(fine):
         (pod(terminated={"reason": "Error", "exitCode": 137}), "killed"),
         (pod(terminated={"reason": "Error", "exitCode": 3}), "exit code 3"),
         (pod(terminated={"reason": "Error", "exitCode": 128}), "its runtime was killed"),
-        (pod(terminated={"reason": "Completed", "exitCode": 0}), "exit code 0"),
+        (pod(terminated={"reason": "Completed", "exitCode": 0}, phase="Succeeded"), "exit code 0"),
+        (pod(terminated={"reason": "Error", "exitCode": 143}, phase="Failed", reason="Evicted"), "evicted"),
+        (pod(terminated={"reason": "Error", "exitCode": 143}, phase="Failed"), "asked to end"),
         (pod(terminated={"reason": "StartError", "exitCode": 128, "message": 'exec: "sh": not found'}), "could not be started"),
         (pod(deleted=True, running={}), "somebody deleted"),
         (pod(phase="Failed", reason="Evicted", message="Usage of EmptyDir volume exceeds the limit"), "evicted it: Usage of EmptyDir"),
