@@ -248,5 +248,10 @@ func (g *guest) welcome(s *net.UnixConn, pending <-chan struct{}) {
 	if _, err := s.Write([]byte{passByte}); err != nil {
 		fmt.Fprintln(os.Stderr, "guest: connect has gone:", err)
 	}
-	newConn(g, in, out, closer).serve()
+	input := &input{File: in}
+	go func() {
+		_, _ = s.Read(make([]byte, 1)) // until connect has gone
+		input.distrust()
+	}()
+	newConn(g, input, out, closer).serve()
 }
