@@ -180,10 +180,10 @@ func protect() error {
 	return os.NewSyscallError("rt_sigaction", ignoreSentFaults())
 }
 
-// exitOn: a sandbox that is asked to end does.
+// exitOn: a sandbox that is asked to end does. Not with 0: a node that evicts a pod would count it as done, and forget to say why.
 func (g *guest) exitOn(term <-chan os.Signal) {
 	<-term
-	g.stopAll(func(int) { os.Exit(0) })
+	g.stopAll(func(int) { os.Exit(128 + int(syscall.SIGTERM)) })
 }
 
 // takeStdio moves fds 0 and 1 away and puts /dev/null there.
@@ -260,5 +260,10 @@ func (g *guest) welcome(s *net.UnixConn, pending <-chan struct{}) {
 	if _, err := s.Write([]byte{passByte}); err != nil {
 		fmt.Fprintln(os.Stderr, "guest: connect has gone:", err)
 	}
-	newConn(g, in, out, closer).serve()
+	input := &input{File: in}
+	go func() {
+		_, _ = s.Read(make([]byte, 1)) // until connect has gone
+		input.distrust()
+	}()
+	newConn(g, input, out, closer).serve()
 }

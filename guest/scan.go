@@ -24,7 +24,8 @@ type snapshot struct {
 
 const noTag = ^uint64(0)
 
-// scan leaves out zombies and the guest itself.
+// scan leaves out zombies, the guest itself, and what the runtime put in from outside, which alone has no parent here: `guest connect`
+// above all, whose end would end its connection. In gVisor such a process shares the guest's limits, and so bears the newest tag.
 func (s *sweeper) scan() (*snapshot, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -47,7 +48,7 @@ func (s *sweeper) scan() (*snapshot, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !ok {
+		if !ok || p.ppid == 0 {
 			continue
 		}
 		if p.tag, err = s.tagOf(pid, buf); err != nil {

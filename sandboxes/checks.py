@@ -8,14 +8,30 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 
+from sandboxes import policy
+
 
 @register(Tags.compatibility)
 def runtimes_are_known(**_: Any) -> list[CheckMessage]:
-    offered = settings.SANDBOXHUB_RUNTIMES
-    unknown = [name for name in offered if name not in ("gvisor", "runc")]
+    offered, engine = settings.SANDBOXHUB_RUNTIMES, settings.SANDBOXHUB_ENGINE
+    known = policy.RUNTIMES if engine == "kubernetes" else ("runc", "gvisor")
+    unknown = [name for name in offered if name not in known]
     if unknown or not offered:
-        return [Error(f"SANDBOXHUB_RUNTIMES: {', '.join(unknown) or 'empty'}; the oci engine has gvisor and runc", id="sandboxes.E001")]
+        words = ", ".join(unknown) or "empty"
+        return [Error(f"SANDBOXHUB_RUNTIMES: {words}; the {engine} engine has {', '.join(known)}", id="sandboxes.E001")]
     return []
+
+
+@register(Tags.compatibility)
+def the_cluster_is_described(**_: Any) -> list[CheckMessage]:
+    if settings.SANDBOXHUB_ENGINE != "kubernetes":
+        return []
+    found: list[CheckMessage] = []
+    if not settings.SANDBOXHUB_IMAGE:
+        found.append(Error("SANDBOXHUB_IMAGE: the kubernetes engine needs an image for its sandboxes", id="sandboxes.E003"))
+    if unknown := sorted(set(settings.SANDBOXHUB_RUNTIME_CLASSES) - set(policy.RUNTIMES)):
+        found.append(Error(f"SANDBOXHUB_RUNTIME_CLASSES: {', '.join(unknown)}; known: {', '.join(policy.RUNTIMES)}", id="sandboxes.E004"))
+    return found
 
 
 @register(Tags.compatibility)

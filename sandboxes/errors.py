@@ -131,6 +131,10 @@ class EngineError(SandboxError):
     status, code = 502, "engine_failed"
 
 
+class EngineUnavailable(EngineError):
+    """The runtime or cluster cannot be asked now: nothing is known about its sandboxes, which may be well."""
+
+
 class SandboxGone(EngineError):
     """The sandbox died or does not exist any more; ``detail`` says why as far as it is known."""
 

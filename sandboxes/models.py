@@ -109,7 +109,7 @@ class SandboxQuerySet(models.QuerySet["Sandbox"]):
         return self.filter(state__in=PUBLIC)
 
     def here(self, engine: str, host: str) -> SandboxQuerySet:
-        """What this process may observe and end: an oci lease belongs to the host that runs it."""
+        """What this process may observe and end: an oci lease belongs to the host that runs it; ``host`` is empty for a cluster's."""
         return self.filter(engine=engine, host=host)
 
 
@@ -147,6 +147,7 @@ class Sandbox(models.Model):
     purge = models.BooleanField(default=False)
     end_attempts = models.PositiveIntegerField(default=0)
     end_error = models.TextField(blank=True, help_text="Why the last attempt to end it failed.")
+    #: Ending: when it is tried again. Pending: when processes of other hosts may take the start over.
     retry_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
 

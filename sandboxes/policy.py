@@ -56,9 +56,10 @@ def slug(text: str) -> str:
 
 
 def volume_name(org: str, project: str) -> str:
-    """The one volume of (org, project): a name of at most 63 characters, the same every time."""
+    """The one volume of (org, project): at most 63 of ``a-z 0-9 -``, the same every time."""
     digest = hashlib.sha256(f"{org}\0{project}".encode()).hexdigest()[:10]
-    return f"m-{org}-{project}"[: 63 - 11].rstrip("-") + f"-{digest}"
+    readable = re.sub(r"[^a-z0-9-]", "-", f"m-{org}-{project}".lower())
+    return readable[: 63 - 11].rstrip("-") + f"-{digest}"
 
 
 def container_name(lease: str, generation: int) -> str:
@@ -112,13 +113,16 @@ def runtime(asked: str, offered: Sequence[str], allowed: Sequence[str], *, volum
     return asked
 
 
-def image(asked: str, known: Sequence[str], allowed: Sequence[str]) -> str:
-    """The image of a new lease. ``known``: to the engine, its default first; ``allowed``: to this org (empty: the default only)."""
+def image(asked: str, known: Sequence[str], allowed: Sequence[str], *, any_image: bool = False) -> str:
+    """The image of a new lease. ``known``: to the engine, its default first; ``allowed``: to this org (empty: the default only).
+
+    ``any_image``: what is allowed need not be known.
+    """
     asked = asked.strip()
     if not asked:
         return known[0]
     if asked != known[0] and asked not in allowed:
         raise errors.ImageRefused(f"image {asked!r} is not allowed to this org")
-    if asked not in known:
+    if asked not in known and not any_image:
         raise errors.ImageRefused(f"there is no image {asked!r}; known: {', '.join(known)}")
     return asked

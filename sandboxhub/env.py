@@ -47,6 +47,16 @@ class Env(environ.FileAwareEnv):
             raise ImproperlyConfigured(f"{var}: {text!r} is less than {least} bytes")
         return value
 
+    def pairs(self, var: str) -> dict[str, str]:
+        """``a=1,b=2``; a value may be empty."""
+        found = {}
+        for part in self.list(var, default=[]):
+            name, equals, value = part.partition("=")
+            if not (name.strip() and equals):
+                raise ImproperlyConfigured(f"{var}: {part!r} is not of the form NAME=VALUE")
+            found[name.strip()] = value.strip()
+        return found
+
     def one_of(self, var: str, default: str, choices: tuple[str, ...]) -> str:
         value: str = self.str(var, default=default)
         if value not in choices:

@@ -30,7 +30,7 @@ SERVER_PROXY_HEADERS = env.bool("SANDBOXHUB_PROXY", default=False)
 SECURE = env.bool("SANDBOXHUB_SECURE", default=False)
 
 # What is leased
-SANDBOXHUB_ENGINE = env.one_of("SANDBOXHUB_ENGINE", "oci", ("oci",))
+SANDBOXHUB_ENGINE = env.one_of("SANDBOXHUB_ENGINE", "oci", ("oci", "kubernetes"))
 SANDBOXHUB_RUNTIMES = env.list("SANDBOXHUB_RUNTIMES", default=["gvisor"])
 SANDBOXHUB_HOST = env.str("SANDBOXHUB_HOST", default=socket.gethostname())
 _libexec = BASE_DIR / ".venv" / "libexec"
@@ -39,6 +39,11 @@ _runsc = _libexec / "runsc" if (_libexec / "runsc").exists() else shutil.which("
 _runc = shutil.which("runc", path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") or "runc"
 SANDBOXHUB_RUNSC = Path(env.str("SANDBOXHUB_RUNSC", default=str(_runsc)))
 SANDBOXHUB_RUNC = Path(env.str("SANDBOXHUB_RUNC", default=str(_runc)))
+SANDBOXHUB_NAMESPACE = env.str("SANDBOXHUB_NAMESPACE", default="sandboxes")
+SANDBOXHUB_IMAGE = env.str("SANDBOXHUB_IMAGE", default="")
+SANDBOXHUB_STORAGE_CLASS = env.str("SANDBOXHUB_STORAGE_CLASS", default="")
+SANDBOXHUB_RUNTIME_CLASSES = env.pairs("SANDBOXHUB_RUNTIME_CLASSES")
+KUBECONFIG = Path(value) if (value := env.str("KUBECONFIG", default="")) else None
 SANDBOXHUB_MEMORY = env.size("SANDBOXHUB_MEMORY", "1GiB", least=64 << 20)
 SANDBOXHUB_CPUS = env.number("SANDBOXHUB_CPUS", 2.0, least=0.05, most=1024)
 SANDBOXHUB_PIDS = env.whole("SANDBOXHUB_PIDS", 512, least=16, most=1 << 20)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from cluster.fixtures import kubeconfig, node
 from harness.client import Api, Lease
-from harness.limits import EXEC_TIMEOUT, MAX_BODY, MAX_FILE, RUNTIMES
+from harness.limits import ENGINE, EXEC_TIMEOUT, MAX_BODY, MAX_FILE, RUNTIMES
+from harness.pods import IMAGE, PodTraces, namespace
 from harness.server import Server, deployment
+
+__all__ = ["kubeconfig", "node"]  # fixtures
 
 
 def pytest_configure() -> None:
@@ -17,12 +22,35 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a server of the tests runs its sandboxes."""
+
+    settings: dict[str, str]  #: environment variables
+    image: str
+    traces: PodTraces | None = None  #: where they are not on this host
+
+
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """By ``ENGINE``."""
+    settings = {"SANDBOXHUB_ENGINE": ENGINE, "SANDBOXHUB_RUNTIMES": ",".join(RUNTIMES)}
+    if ENGINE == "oci":
+        yield Place(settings, "host")
+        return
+    with namespace(request.getfixturevalue("kubeconfig"), tmp_path_factory.mktemp("accounts")) as space:
+        settings |= {"SANDBOXHUB_NAMESPACE": space.name, "SANDBOXHUB_IMAGE": IMAGE, "KUBECONFIG": str(space.kubeconfig)}
+        settings |= {"SANDBOXHUB_CPUS": "0.5"}  # sixteen at once must fit on a small node
+        yield Place(settings, IMAGE, PodTraces(space, request.getfixturevalue("node")))
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory, place: Place) -> Iterator[Server]:
     """A server with both runtimes and small limits; its log must stay free of errors."""
     with deployment(
         tmp_path_factory.mktemp("deployment") / "home",
-        SANDBOXHUB_RUNTIMES=",".join(RUNTIMES),
+        traces=place.traces,
+        **place.settings,
         SANDBOXHUB_MEMORY="256MiB",
         SANDBOXHUB_DISK="256MiB",
         SANDBOXHUB_VOLUME_SIZE="32MiB",
@@ -32,6 +60,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         SANDBOXHUB_REAP_INTERVAL="0.5",
     ) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def image(place: Place) -> str:
+    """The server's default image."""
+    return place.image
 
 
 @pytest.fixture(scope="session")

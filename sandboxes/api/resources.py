@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Prefetch
 from rest_framework.request import Request
@@ -25,11 +24,14 @@ class OrgViewSet(ApiViewSet):
     @operation("get_org", "Your org: its ceilings, and what is in use", answers={200: wire.OrgOut})
     def retrieve(self, request: Request) -> Response:
         org = self.org()
-        default, *others = hub().engine.images()
+        engine = hub().engine
+        default, *others = engine.images()
+        if engine.any_image:
+            others = [image for image in org.images if image != default]
         return Response(
             {
                 "org": org.slug,
-                "runtimes": policy.usable_runtimes(settings.SANDBOXHUB_RUNTIMES, org.runtimes),
+                "runtimes": policy.usable_runtimes(tuple(engine.runtimes), org.runtimes),
                 "images": [default, *(image for image in others if image in org.images)],
                 "execCeiling": transitions.ceiling(org),
                 "execInUse": transitions.counted(org),

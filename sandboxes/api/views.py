@@ -44,7 +44,8 @@ class LeaseActions(ApiViewSet):
         """Check a request for a lease, in the contract's order (section 4.2)."""
         org = self.org()
         kind = policy.sandbox_class(asked.get("class", ""))
-        image = policy.image(asked.get("image", ""), hub().engine.images(), org.images)
+        engine = hub().engine
+        image = policy.image(asked.get("image", ""), engine.images(), org.images, any_image=engine.any_image)
         project = policy.slug(asked.get("project", ""))
         if kind.attached and not project:
             raise errors.ProjectRequired(f"class {kind.name} is bound to a project: name one")
@@ -52,7 +53,7 @@ class LeaseActions(ApiViewSet):
             raise errors.ProjectNotAllowed(f"class {kind.name} takes no project; dev and desktop do")
         if asked.get("cluster", "").strip():
             raise errors.NotFound("no such cluster")
-        runtime = policy.runtime(asked.get("runtime", ""), settings.SANDBOXHUB_RUNTIMES, org.runtimes, volume=kind.attached)
+        runtime = policy.runtime(asked.get("runtime", ""), tuple(engine.runtimes), org.runtimes, volume=kind.attached)
         replay = self.request.headers.get("Idempotency-Key")
         if replay is not None and not _IDEMPOTENCY_KEY.fullmatch(replay):
             raise errors.InvalidRequest("Idempotency-Key: 1 to 255 printable ASCII characters")

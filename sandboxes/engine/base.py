@@ -53,7 +53,7 @@ class Health(enum.Enum):
 class Runtime:
     """An isolation that an engine proved at start."""
 
-    name: str  #: ``gvisor`` or ``runc``
+    name: str  #: ``gvisor``, ``runc``, ``kata-clh`` or ``kata-fc``
     version: str
     unenforced: tuple[str, ...] = ()  #: names of ``Limits`` fields that this mode cannot enforce
 
@@ -92,7 +92,7 @@ class Engine(Protocol):
         """The runtimes that ``open`` proved, in order of preference."""
 
     async def open(self) -> None:
-        """Prove every configured runtime with a self-test.
+        """Prove the configured runtimes with a self-test.
 
         ``EngineError`` says exactly what is missing and what to do. Called before anything else.
         """
@@ -132,4 +132,8 @@ class Engine(Protocol):
         """Names and sizes in bytes."""
 
     def images(self) -> tuple[str, ...]:
-        """The images that this engine can start, its default first; empty when any reference may be asked for."""
+        """The images that this engine knows, its default first."""
+
+    @property
+    def any_image(self) -> bool:
+        """Whether it can start others than ``images``: any reference that somebody allows."""

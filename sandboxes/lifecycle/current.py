@@ -9,8 +9,6 @@ from typing import TypeVar
 from django.conf import settings
 
 from sandboxes.engine.base import Engine
-from sandboxes.engine.oci.config import OciConfig
-from sandboxes.engine.oci.engine import OciEngine
 from sandboxes.lifecycle.hub import Hub
 from sandboxes.lifecycle.threads import LoopThread, in_thread, run_on
 from sandboxes.models import Deployment
@@ -23,7 +21,27 @@ _lock = threading.Lock()
 
 
 def make_engine(instance: str) -> Engine:
-    """The engine that the settings name, for the deployment ``instance``; not opened yet."""
+    """The engine that the settings name, for the deployment ``instance``; not opened yet.
+
+    Each is imported only where it is used: a cluster's client is big.
+    """
+    if settings.SANDBOXHUB_ENGINE == "kubernetes":
+        from sandboxes.engine.kubernetes import KubernetesConfig, KubernetesEngine
+
+        classes = settings.SANDBOXHUB_RUNTIME_CLASSES
+        return KubernetesEngine(
+            KubernetesConfig(
+                instance=instance,
+                namespace=settings.SANDBOXHUB_NAMESPACE,
+                guest=settings.SANDBOXHUB_GUEST,
+                runtimes={name: classes.get(name, name) for name in settings.SANDBOXHUB_RUNTIMES},
+                image=settings.SANDBOXHUB_IMAGE,
+                storage_class=settings.SANDBOXHUB_STORAGE_CLASS,
+                kubeconfig=settings.KUBECONFIG,
+            )
+        )
+    from sandboxes.engine.oci import OciConfig, OciEngine
+
     binaries = {"gvisor": settings.SANDBOXHUB_RUNSC, "runc": settings.SANDBOXHUB_RUNC}
     return OciEngine(
         OciConfig(

@@ -8,7 +8,6 @@ a lost hub loses only connections and tasks, and ``reconcile`` takes the rows up
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
@@ -169,7 +168,9 @@ class Hub:
             ):  # the sandbox ends; who waits for it was not cancelled
                 raise errors.SandboxGone("The sandbox ended.") from None
             raise
-        except errors.GuestLost:
+        except errors.SandboxGone:
+            raise
+        except (errors.GuestLost, errors.EngineError):
             self._suspect(name)
             raise
 
@@ -205,18 +206,30 @@ class Hub:
             self._spawn(self._investigate(name))
 
     async def _investigate(self, name: str) -> None:
-        """A guest that did not answer gets fresh connections for a while; then it is dead."""
+        """A guest that did not answer gets fresh connections for a while; then it is dead.
+
+        Time that the engine itself cannot be asked does not count: that says nothing about the sandbox.
+        """
+        loop = asyncio.get_running_loop()
+        last = ""
         try:
-            async with asyncio.timeout(SILENCE_MOST):
+            async with asyncio.timeout(SILENCE_MOST) as silence:
                 while True:
-                    with contextlib.suppress(errors.GuestLost):
+                    try:
                         guest = await self._connect(name)
+                    except errors.EngineUnavailable:
+                        silence.reschedule(loop.time() + SILENCE_MOST)
+                    except errors.SandboxGone:
+                        raise
+                    except (errors.GuestLost, errors.EngineError) as error:
+                        last = f" ({error.detail})"
+                    else:
                         self._forget(name)
                         self._guests[name] = asyncio.create_task(_known(guest))
                         return
                     await asyncio.sleep(1)
         except TimeoutError:
-            await self.lost(name, f"the program inside that serves the sandbox has not answered for {SILENCE_MOST:.0f} s")
+            await self.lost(name, f"the program inside that serves the sandbox has not answered for {SILENCE_MOST:.0f} s{last}")
         except errors.SandboxError as error:
             await self.lost(name, error.detail)
         finally:

@@ -13,7 +13,7 @@ from sandboxes import errors, policy
 from sandboxes.lifecycle import transitions
 from sandboxes.lifecycle.current import call
 from sandboxes.lifecycle.hub import Hub
-from sandboxes.lifecycle.processes import this_process
+from sandboxes.lifecycle.processes import place, this_process
 from sandboxes.lifecycle.threads import in_thread
 from sandboxes.lifecycle.transitions import Wanted
 from sandboxes.models import PUBLIC, Org, Sandbox, State, Volume
@@ -29,7 +29,8 @@ def create(org: Org, wanted: Wanted) -> Sandbox:
     """
     slot_until = time.monotonic() + policy.SLOT_WAIT
     while True:
-        taken = transitions.take(org, wanted, engine=settings.SANDBOXHUB_ENGINE, host=settings.SANDBOXHUB_HOST, worker=this_process())
+        engine, host = place()
+        taken = transitions.take(org, wanted, engine=engine, host=host, worker=this_process())
         if taken.created or not (taken.sandbox.attached and taken.sandbox.state in (State.ENDING, State.ERROR)):
             break
         remaining = slot_until - time.monotonic()
@@ -79,7 +80,7 @@ def end(sandbox: Sandbox, *, reason: str, actor: str, purge: bool = False, wait:
 
 def _is_here(sandbox: Sandbox) -> bool:
     """Whether this process may end it: to any other host, nothing of it is to be seen, which is not the same as gone."""
-    return (sandbox.engine, sandbox.host) == (settings.SANDBOXHUB_ENGINE, settings.SANDBOXHUB_HOST)
+    return (sandbox.engine, sandbox.host) == place()
 
 
 @dataclass(frozen=True)

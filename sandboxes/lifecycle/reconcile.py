@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 import structlog
-from django.conf import settings
+from django.utils import timezone
 
 from sandboxes.engine.base import Health
 from sandboxes.lifecycle import transitions
 from sandboxes.lifecycle.hub import Hub
 from sandboxes.lifecycle.leases import finish_delete_volume
-from sandboxes.lifecycle.processes import is_alive, this_process
+from sandboxes.lifecycle.processes import may_live, place, this_process
 from sandboxes.lifecycle.threads import in_thread
 from sandboxes.models import Sandbox, State
 
@@ -20,8 +20,8 @@ log = structlog.get_logger(__name__)
 
 
 def _rows() -> dict[str, Sandbox]:
-    """The leases of this host that something may be running for, by container."""
-    mine = Sandbox.objects.here(settings.SANDBOXHUB_ENGINE, settings.SANDBOXHUB_HOST).exclude(state=State.ENDED)
+    """The leases that something may be running for, where this process can see it, by container."""
+    mine = Sandbox.objects.here(*place()).exclude(state=State.ENDED)
     return {sandbox.container: sandbox for sandbox in mine}
 
 
@@ -36,7 +36,7 @@ async def reconcile(hub: Hub) -> None:
     for name, row in before.items():
         if row.state == State.RUNNING and observed.get(name) is not Health.RUNNING:
             await hub.lost(name, "the sandbox was found dead" if name in observed else "the sandbox was found gone; did the host restart?")
-        elif row.state == State.PENDING and not hub.starting(row.pk) and not is_alive(row.worker):
+        elif row.state == State.PENDING and not hub.starting(row.pk) and _is_orphaned(row):
             if await in_thread(transitions.claim_start, row.pk, dead=row.worker, worker=this_process()):
                 hub.begin_start(row.pk)
         elif row.state == State.ERROR and row.attached and name not in observed:
@@ -46,9 +46,18 @@ async def reconcile(hub: Hub) -> None:
             await hub.remove(name)
 
 
+def _is_orphaned(row: Sandbox) -> bool:
+    """Nobody starts it any more. A process of another host counts as dead once it has had the time for any start.
+
+    To be wrong about that does no harm: a start is idempotent by its name, and one of the two finds that the lease runs already.
+    """
+    alive = may_live(row.worker)
+    return not alive if alive is not None else row.retry_at is None or row.retry_at <= timezone.now()
+
+
 async def sweep(hub: Hub) -> list[asyncio.Task[Any]]:
     """Do what the clocks ask for; the tasks that end sandboxes are returned, not awaited. Costs the rows that are due."""
-    due = await in_thread(transitions.due, settings.SANDBOXHUB_ENGINE, settings.SANDBOXHUB_HOST)
+    due = await in_thread(transitions.due, *place())
     tasks = []
     for sandbox, reason in due.leases:
         if await in_thread(transitions.begin_end, sandbox, reason=reason, actor="reaper", expired=True):

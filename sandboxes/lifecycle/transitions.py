@@ -23,6 +23,7 @@ from sandboxes import errors, policy
 from sandboxes.engine.base import Limits, Running, Spec
 from sandboxes.models import COUNTED, PUBLIC, Deployment, Event, Org, Project, Sandbox, State, Volume
 
+_START_MOST = 180.0  #: seconds after which nobody who lives starts a lease any more: more than an engine takes
 _RETRY_MOST = 60.0  #: seconds between two attempts to end a sandbox, at most
 
 
@@ -91,6 +92,7 @@ def take(org: Org, wanted: Wanted, *, engine: str, host: str, worker: str) -> Ta
             created_at=now,
             last_used_at=now,
             expires_at=now + timedelta(seconds=policy.ttl(wanted.ttl, wanted.klass)),
+            retry_at=now + timedelta(seconds=_START_MOST),
         )
         record("leased", org_id=org.pk, sandbox=sandbox.pk, actor=wanted.actor)
     return Taken(sandbox, created=True)
@@ -148,7 +150,8 @@ def touch(sandbox: Sandbox) -> None:
 
 def claim_start(pk: str, *, dead: str, worker: str) -> bool:
     """Take over a start that its process (``dead``) did not live to finish."""
-    return bool(Sandbox.objects.filter(pk=pk, state=State.PENDING, worker=dead).update(worker=worker))
+    until = timezone.now() + timedelta(seconds=_START_MOST)
+    return bool(Sandbox.objects.filter(pk=pk, state=State.PENDING, worker=dead).update(worker=worker, retry_at=until))
 
 
 def spec(pk: str) -> tuple[Spec, int] | None:
@@ -184,7 +187,7 @@ def started(name: str, running: Running) -> bool:
     pk, generation = policy.lease_of(name)
     return bool(
         Sandbox.objects.filter(pk=pk, generation=generation, state=State.PENDING).update(
-            state=State.RUNNING, runtime=running.runtime, image=running.image, started_at=timezone.now(), worker=""
+            state=State.RUNNING, runtime=running.runtime, image=running.image, started_at=timezone.now(), worker="", retry_at=None
         )
     )
 
@@ -195,7 +198,7 @@ def failed(name: str, reason: str) -> bool:
     now = timezone.now()
     with transaction.atomic():
         moved = Sandbox.objects.filter(pk=pk, generation=generation, state__in=(State.PENDING, State.RUNNING)).update(
-            state=State.ERROR, error=reason, failed_at=now, worker="", idempotency_key=None
+            state=State.ERROR, error=reason, failed_at=now, worker="", retry_at=None, idempotency_key=None
         )
         if moved:
             org_id = Sandbox.objects.values_list("org_id", flat=True).get(pk=pk)

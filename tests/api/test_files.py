@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 from harness.client import Lease
-from harness.limits import MAX_FILE, MIB
+from harness.limits import ENGINE, MAX_FILE, MIB
 from harness.server import Server
 from harness.waiting import at_once, until
 
@@ -162,7 +162,8 @@ def test_a_directory_of_many(box: Lease) -> None:
 def test_directories_are_made(box: Lease) -> None:
     box.write("a/b c/d", b"x")
     assert box.read("a/b c/d") == b"x"
-    assert box.sh("stat -c %a:%U a 'a/b c' 'a/b c/d'").split() == ["755:sandbox", "755:sandbox", "644:sandbox"]
+    found = box.sh("stat -c %a:%u a 'a/b c' 'a/b c/d'").replace("2755", "755")  # a pod's volumes pass their group on
+    assert found.split() == ["755:1000", "755:1000", "644:1000"]
 
 
 def test_an_existing_file_keeps_its_mode(box: Lease) -> None:
@@ -245,6 +246,8 @@ def test_what_is_no_regular_file_never_blocks(box: Lease) -> None:
 
 def test_a_full_disk(fresh: Callable[..., Lease]) -> None:
     """The volume of a project has 32 MiB here."""
+    if ENGINE == "kubernetes":
+        pytest.skip("the volumes of the test cluster are not bounded")
     lease = fresh(**{"class": "dev", "project": f"full-{secrets.token_hex(4)}"})
     lease.write("kept", b"old")
     for path in ("new", "kept", "dir/new"):

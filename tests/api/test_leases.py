@@ -49,7 +49,7 @@ def leased(api: Api, taken: list[str], **members: Any) -> dict[str, Any]:
     return body
 
 
-def test_an_empty_body_leases_an_exec(api: Api, taken: list[str]) -> None:
+def test_an_empty_body_leases_an_exec(api: Api, taken: list[str], image: str) -> None:
     before = int(time.time())
     response = api.post("/sandboxes")
     assert response.status_code == 201, response.text
@@ -57,7 +57,7 @@ def test_an_empty_body_leases_an_exec(api: Api, taken: list[str]) -> None:
     taken.append(body["id"])
     check_sandbox(body)
     assert re.fullmatch("m_[0-9a-f]{24}", body["id"])
-    assert (body["class"], body["status"], body["org"], body["runtime"], body["image"]) == ("exec", "running", "acme", "gvisor", "host")
+    assert (body["class"], body["status"], body["org"], body["runtime"], body["image"]) == ("exec", "running", "acme", "gvisor", image)
     assert before <= body["createdAt"] <= int(time.time())
     assert body["expiresAt"] == body["createdAt"] + 900
     assert not {"project", "volume", "error", "connectedAt"} & set(body)
@@ -156,8 +156,8 @@ def test_another_cluster_is_not_found(api: Api) -> None:
         api.refuses(404, "not_found", "POST", path, json={"cluster": "elsewhere"})
 
 
-def test_the_image_that_runs_may_be_named(api: Api, taken: list[str]) -> None:
-    assert created(api, taken, image="host", kind="anything", cluster="", runtime="runc", unknown=[1])["image"] == "host"
+def test_the_image_that_runs_may_be_named(api: Api, taken: list[str], image: str) -> None:
+    assert created(api, taken, image=image, kind="anything", cluster="", runtime="runc", unknown=[1])["image"] == image
 
 
 def test_list(server: Server) -> None:

@@ -12,12 +12,12 @@ from harness.server import Server
 from harness.waiting import at_once
 
 
-def test_org(server: Server) -> None:
+def test_org(server: Server, image: str) -> None:
     api = server.api("fresh-org")
     assert api.get("/org").json() == {
         "org": "fresh-org",
         "runtimes": ["gvisor", "runc"],
-        "images": ["host"],
+        "images": [image],
         "execCeiling": 16,
         "execInUse": 0,
         "sandboxes": 0,

@@ -1,5 +1,7 @@
 """The contract suite runs every test against every engine and runtime that is here.
 
+kubernetes: on the cluster of ``tests/cluster``, when root runs the tests.
+
 oci: ``runsc`` from ``SANDBOXHUB_RUNSC`` or the path, ``runc`` from ``SANDBOXHUB_RUNC`` or the path, in the mode of the user who
 runs the tests (``test_rootless.py`` runs the suite once more as an ordinary user); the guest from ``SANDBOXHUB_GUEST``, or built
 from ``guest/`` with go.
@@ -17,10 +19,12 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from harness.pods import Namespace, namespace
 
 from sandboxes.engine.base import Engine, Limits, Spec
 from sandboxes.guest import Command, Guest, Result, run
 
+from .kube import KubernetesTarget
 from .oci import OciTarget
 from .support import RUNTIMES, new_name, opened, program
 from .target import Target
@@ -41,10 +45,27 @@ def guest_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.fixture(params=[f"oci-{runtime}" for runtime in RUNTIMES])
+@pytest.fixture(scope="session")
+def space(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
+    with namespace(kubeconfig, tmp_path_factory.mktemp("accounts")) as space:
+        yield space
+
+
+_ENGINES = ("oci", "kubernetes") if os.geteuid() == 0 else ("oci",)
+
+
+@pytest.fixture(params=[f"{engine}-{runtime}" for engine in _ENGINES for runtime in RUNTIMES])
 async def target(request: pytest.FixtureRequest, guest_program: Path) -> AsyncIterator[Target]:
     """Fails a test that leaves anything behind."""
-    runtime = request.param.removeprefix("oci-")
+    engine, _, runtime = request.param.partition("-")
+    if engine == "kubernetes":
+        pod_target = KubernetesTarget(runtime, guest_program, request.getfixturevalue("space"), request.getfixturevalue("node"))
+        try:
+            yield pod_target
+            assert await pod_target.leaks() == []
+        finally:
+            await pod_target.clean()
+        return
     found = program(runtime)
     if found is None:
         pytest.skip(f"{RUNTIMES[runtime][1]} is not installed")
@@ -66,16 +87,17 @@ async def engine(target: Target) -> AsyncIterator[Engine]:
 
 
 class MakeSpec(Protocol):
-    def __call__(self, *, volume: str | None = None, image: str = "host", **limits: float) -> Spec: ...
+    def __call__(self, *, volume: str | None = None, image: str | None = None, **limits: float) -> Spec: ...
 
 
 @pytest.fixture
 def make_spec(target: Target) -> MakeSpec:
     """A spec of a new name with small limits."""
 
-    def make(*, volume: str | None = None, image: str = "host", **limits: float) -> Spec:
+    def make(*, volume: str | None = None, image: str | None = None, **limits: float) -> Spec:
         small = Limits(memory=256 << 20, cpus=1.0, pids=128, disk=32 << 20)
-        return Spec(new_name(), target.runtime, image, target.workdir, volume, replace(small, **limits), {"lease": "test"})  # type: ignore[arg-type]
+        limited = replace(small, **limits)  # type: ignore[arg-type]
+        return Spec(new_name(), target.runtime, image or target.image, target.workdir, volume, limited, {"lease": "test"})
 
     return make
 

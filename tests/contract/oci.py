@@ -16,8 +16,21 @@ from sandboxes.engine.oci import OciConfig, OciEngine
 
 
 class OciTarget:
+    engine = "oci"
     workdir = "/mnt/data"
     volumes = True
+    bounded = ("/tmp", "/run", "/dev/shm")
+    image, missing_image = "host", "no-such-image"
+    guest_uid = 0
+    engine_program = """
+import os
+from pathlib import Path
+from sandboxes.engine.oci import OciConfig, OciEngine
+def make():
+    e = os.environ
+    home, state, guest, program = (Path(e["TARGET_" + key]) for key in ("HOME", "STATE", "GUEST", "PROGRAM"))
+    return OciEngine(OciConfig(e["TARGET_INSTANCE"], home, guest, {e["TARGET_RUNTIME"]: program}, state))
+"""
 
     def __init__(self, runtime: str, program: Path, guest: Path, home: Path) -> None:
         self.runtime = runtime

@@ -9,10 +9,15 @@ from sandboxes.engine.base import Engine
 
 
 class Target(Protocol):
+    engine: str  #: its name
     runtime: str  #: the runtime under test
+    image: str  #: the default one
+    missing_image: str  #: there is none
+    guest_uid: int  #: who the guest is, as it sees itself
     tenant_uid: int  #: who commands are inside
     workdir: str
     volumes: bool  #: volumes work here
+    bounded: tuple[str, ...]  #: the file systems in memory that are smaller than the memory
 
     def make(self) -> Engine:
         """A new engine of one and the same deployment, not opened."""
@@ -33,5 +38,8 @@ class Target(Protocol):
         """Remove all of the target's own traces."""
 
     @property
-    def environment(self) -> Mapping[str, str]:
-        """For a program that calls ``tests.contract.crash``."""
+    def engine_program(self) -> str:
+        """Python source that defines ``make()``, as above, for a process of its own with ``environment``."""
+
+    @property
+    def environment(self) -> Mapping[str, str]: ...

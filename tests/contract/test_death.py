@@ -86,16 +86,12 @@ async def test_the_reason_of_running_out_of_memory(engine: Engine, target: Targe
 
 
 CRASH = """
-import asyncio, os, signal, sys
-from pathlib import Path
+import asyncio, signal, sys
 from sandboxes.engine.base import Limits, Spec
-from sandboxes.engine.oci import OciConfig, OciEngine
 async def main(name, runtime, workdir):
-    e = os.environ
-    home, state, guest, program = (Path(e["TARGET_" + key]) for key in ("HOME", "STATE", "GUEST", "PROGRAM"))
-    engine = OciEngine(OciConfig(e["TARGET_INSTANCE"], home, guest, {runtime: program}, state))
+    engine = make()
     await engine.open()
-    spec = Spec(name, runtime, "host", workdir, None, Limits(memory=128 << 20, disk=32 << 20))
+    spec = Spec(name, runtime, engine.images()[0], workdir, None, Limits(memory=128 << 20, disk=32 << 20))
     action = engine.start(spec)
     if sys.argv[4] == "end":
         await action
@@ -107,12 +103,12 @@ asyncio.run(main(*sys.argv[1:4]))
 """
 
 
-@pytest.mark.parametrize("moment", [0, 0.01, 0.02, 0.04, 0.08, 0.12])
+@pytest.mark.parametrize("moment", [0, 0.01, 0.02, 0.04, 0.08, 0.12, 0.5])
 @pytest.mark.parametrize("action", ["start", "end"])
 async def test_what_a_crash_leaves_is_ended(engine: Engine, target: Target, action: str, moment: float):
     """The control plane is killed in the middle of a start or an end; the next one finds what there is and ends it."""
     name = new_name()
-    command = [sys.executable, "-c", CRASH, name, target.runtime, target.workdir, action, str(moment)]
+    command = [sys.executable, "-c", target.engine_program + CRASH, name, target.runtime, target.workdir, action, str(moment)]
     await asyncio.to_thread(subprocess.run, command, env={**os.environ, **target.environment}, check=False)
     async with opened(target.make()) as after:
         assert set(await after.observe()) <= {name}

@@ -39,7 +39,9 @@ async def test_root_is_read_only_and_the_workdir_is_not(guest: Guest, sh):
         assert (await sh(guest, f"echo ok > {path} && cat {path}")).stdout == b"ok\n", path
 
 
-async def test_only_loopback(guest: Guest, sh):
+async def test_only_loopback(guest: Guest, target: Target, sh):
+    if target.engine == "kubernetes":
+        pytest.skip("a pod has an address; a NetworkPolicy keeps it to itself")
     interfaces = (await sh(guest, "cat /proc/net/dev")).stdout.decode().splitlines()[2:]
     assert [line.split(":")[0].strip() for line in interfaces] == ["lo"]
     connect = "import socket\ntry: socket.create_connection(('1.1.1.1', 53), 3)\nexcept OSError: print('refused')"
@@ -55,6 +57,8 @@ async def test_nothing_of_the_server(guest: Guest, sh):
 
 
 async def test_the_host_image_is_usable(guest: Guest, sh, target: Target):
+    if target.image != "host":
+        pytest.skip("another image")
     script = "import ssl, json, sqlite3; print(len(ssl.create_default_context().get_ca_certs()) > 10)"
     assert (await sh(guest, f'python3 -c "{script}"')).stdout == b"True\n"
     assert (await sh(guest, "id -un")).stdout == (b"sandbox\n" if target.tenant_uid else b"root\n")
@@ -62,7 +66,7 @@ async def test_the_host_image_is_usable(guest: Guest, sh, target: Target):
     assert (await sh(guest, "printf '%s\n' '#!/usr/bin/env python3' 'print(2)' > s && chmod +x s && ./s")).stdout == b"2\n"
 
 
-async def test_the_first_process_is_the_guest(guest: Guest, sh):
+async def test_the_first_process_is_the_guest(guest: Guest, target: Target, sh):
     assert guest.hello.pid == 1
-    assert guest.hello.uid == 0
-    assert b"/.guest/guest" in (await sh(guest, "tr '\\0' ' ' < /proc/1/cmdline")).stdout
+    assert guest.hello.uid == target.guest_uid
+    assert b"/guest init" in (await sh(guest, "tr '\\0' ' ' < /proc/1/cmdline")).stdout

@@ -10,6 +10,7 @@ import pytest
 
 from sandboxes.engine.base import Engine, Health, Running
 from sandboxes.errors import EngineError, SandboxGone, StartFailed
+from sandboxes.guest import Command, Outcome, run
 
 from .support import new_name, opened, reached
 from .target import Target
@@ -17,7 +18,7 @@ from .target import Target
 
 async def test_runs_commands_and_keeps_files(engine: Engine, make_spec, sh, target: Target):
     spec = make_spec()
-    assert await engine.start(spec) == Running(target.runtime, "host")
+    assert await engine.start(spec) == Running(target.runtime, target.image)
     async with reached(engine, spec.name) as guest:
         assert (await sh(guest, "exit 7")).code == 7
         result = await sh(guest, "echo out; echo err >&2; pwd")
@@ -40,7 +41,7 @@ async def test_runs_commands_and_keeps_files(engine: Engine, make_spec, sh, targ
 async def test_the_runtime_is_proven(engine: Engine, target: Target):
     assert list(engine.runtimes) == [target.runtime]
     assert engine.runtimes[target.runtime].version
-    assert engine.images()[0] == "host"
+    assert engine.images()[0] == target.image
 
 
 async def test_start_leaves_one_that_runs_as_it_is(engine: Engine, make_spec):
@@ -84,6 +85,19 @@ async def test_several_connections(engine: Engine, make_spec, sh):
         assert (await sh(third, "echo 3")).stdout == b"3\n"
 
 
+async def test_a_kill_spares_the_connections(engine: Engine, make_spec, sh):
+    spec = make_spec()
+    await engine.start(spec)
+    async with reached(engine, spec.name) as first, reached(engine, spec.name) as second:
+        for guest in (first, second, first):
+            shell = Command([b"/bin/sh", b"-c", b"sleep 1000 & sleep 1000"], b"/", {b"PATH": b"/usr/bin:/bin"})
+            result = await run(guest, shell, timeout=0.2)
+            assert (result.outcome, result.left) == (Outcome.TIMED_OUT, 0)
+        await second.stop_all()
+        assert (await sh(first, "echo 1")).stdout == b"1\n"
+        assert (await sh(second, "echo 2")).stdout == b"2\n"
+
+
 async def test_end_twice_and_unknown(engine: Engine, make_spec):
     spec = make_spec()
     await engine.start(spec)
@@ -118,7 +132,7 @@ async def test_end_from_many_sides_at_once(engine: Engine, target: Target, make_
         assert await engine.observe() == await other.observe() == {}
 
 
-@pytest.mark.parametrize("head_start", [0, 0.02, 0.06, 0.12])
+@pytest.mark.parametrize("head_start", [0, 0.02, 0.06, 0.12, 0.5])
 async def test_end_while_it_starts(engine: Engine, make_spec, head_start: float):
     spec = make_spec()
     start = asyncio.create_task(engine.start(spec))
@@ -131,7 +145,7 @@ async def test_end_while_it_starts(engine: Engine, make_spec, head_start: float)
     assert await engine.observe() == {}
 
 
-@pytest.mark.parametrize("head_start", [0, 0.02, 0.06, 0.12])
+@pytest.mark.parametrize("head_start", [0, 0.02, 0.06, 0.12, 0.5])
 async def test_a_cancelled_start_leaves_nothing(engine: Engine, target: Target, make_spec, head_start: float):
     spec = make_spec()
     start = asyncio.create_task(engine.start(spec))
@@ -145,7 +159,7 @@ async def test_a_cancelled_start_leaves_nothing(engine: Engine, target: Target, 
 
 async def test_a_refused_start_leaves_nothing(engine: Engine, target: Target, make_spec):
     for spec in (
-        make_spec(image="no-such-image"),
+        make_spec(image=target.missing_image),
         make_spec(image="../host"),
         make_spec(volume=f"v-{secrets.token_hex(4)}"),
         replace(make_spec(), runtime="no-such-runtime"),

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user neve
 
 
 async def test_a_host_without_mkfs(target: Target, make_spec, sh, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    if target.engine != "oci":
+        pytest.skip("of the oci engine")
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("umount", "mount", "rm", "chmod"):

@@ -20,6 +20,7 @@ import psycopg
 from psycopg import sql
 
 from harness.client import Api
+from harness.pods import PodTraces
 from harness.traces import Traces
 from harness.waiting import until
 
@@ -37,7 +38,14 @@ class Server:
     ``settings`` are environment variables, ``python`` is what runs manage.py. The log of all its processes is ``log``.
     """
 
-    def __init__(self, home: Path, database_url: str, settings: Mapping[str, str], python: Sequence[str] = (sys.executable,)) -> None:
+    def __init__(
+        self,
+        home: Path,
+        database_url: str,
+        settings: Mapping[str, str],
+        python: Sequence[str] = (sys.executable,),
+        traces: PodTraces | None = None,
+    ) -> None:
         self.home = home
         self._python = python
         self.log = home.with_name(f"{home.name}.log")
@@ -58,6 +66,7 @@ class Server:
         }
         self.process: subprocess.Popen[bytes] | None = None
         self._keys: dict[tuple[str, str], str] = {}
+        self._traces = traces
 
     # Life
 
@@ -149,8 +158,8 @@ class Server:
         return len(os.listdir(f"/proc/{self.process.pid}/task"))
 
     @property
-    def traces(self) -> Traces:
-        return Traces(self.home)
+    def traces(self) -> Traces | PodTraces:
+        return self._traces or Traces(self.home)
 
 
 def free_port() -> int:
@@ -195,14 +204,16 @@ def _conninfo(url: str) -> str:
 
 
 @contextlib.contextmanager
-def deployment(home: Path, *, python: Sequence[str] = (sys.executable,), **settings: str) -> Iterator[Server]:
+def deployment(
+    home: Path, *, python: Sequence[str] = (sys.executable,), traces: PodTraces | None = None, **settings: str
+) -> Iterator[Server]:
     """A server that runs, and at the end has stopped cleanly and left nothing that no lease holds.
 
-    ``settings`` are environment variables. All leases are ended at the end.
+    ``settings`` are environment variables; ``traces`` where its sandboxes are not on this host. All leases are ended at the end.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with fresh_database(home) as database:
-        server = Server(home, database, settings, python)
+        server = Server(home, database, settings, python, traces)
         try:
             server.start()
             yield server

@@ -10,8 +10,8 @@ from pathlib import Path
 from sandboxes.engine.oci.config import TENANT_ID, Paths
 from sandboxes.engine.oci.locks import Locks
 from sandboxes.engine.oci.mounts import read_mounts
-from sandboxes.engine.oci.process import finish
 from sandboxes.engine.oci.storage import VolumeDirectory, run_tool, sandbox_names
+from sandboxes.engine.tasks import finish
 from sandboxes.errors import EngineError
 
 #: Without noinit_itable the kernel would write the file's unused inode tables in the background, and the file would not stay sparse.

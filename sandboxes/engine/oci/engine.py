@@ -17,13 +17,13 @@ from sandboxes.engine.oci.config import PROBE_NAME, SANDBOX_NAME, OciConfig, Pat
 from sandboxes.engine.oci.directories import Directories
 from sandboxes.engine.oci.disk import LoopDisks
 from sandboxes.engine.oci.locks import Locks
-from sandboxes.engine.oci.process import finish
 from sandboxes.engine.oci.rootfs import RootFilesystems
 from sandboxes.engine.oci.runtime import RuntimeProgram
 from sandboxes.engine.oci.sandboxes import Sandboxes, bounds_pids_by_rlimit
 from sandboxes.engine.oci.storage import Storage
 from sandboxes.engine.oci.streams import Streams
 from sandboxes.engine.oci.watch import Watch
+from sandboxes.engine.tasks import finish
 from sandboxes.errors import EngineError, SandboxError, SandboxGone, StartFailed
 
 _log = logging.getLogger(__name__)
@@ -70,6 +70,10 @@ class OciEngine:
 
     def images(self) -> tuple[str, ...]:
         return self._sandboxes.roots.names()
+
+    @property
+    def any_image(self) -> bool:
+        return False
 
     async def open(self) -> None:
         self._paths.make()

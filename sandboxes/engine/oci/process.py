@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
-_T = TypeVar("_T")
+from sandboxes.engine.tasks import finish
+
 _OUTPUT_LIMIT = 64 << 10
 
 #: All that a runtime's command line gets to see of the server's environment.
@@ -102,20 +102,3 @@ def read_output(fd: int) -> str:
     """The end of what was written to an output file."""
     size = os.fstat(fd).st_size
     return os.pread(fd, _OUTPUT_LIMIT, max(0, size - _OUTPUT_LIMIT)).decode(errors="replace")
-
-
-async def finish(work: Coroutine[Any, Any, _T]) -> _T:
-    """Await ``work`` to its end although this task may be cancelled; the cancellation is raised after it."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except Exception:  # noqa: BLE001 - raised by result() below
-            break
-    if cancelled is not None and not task.cancelled():
-        task.exception()  # the cancellation matters more, and this one is seen
-        raise cancelled
-    return task.result()

@@ -16,10 +16,10 @@ from sandboxes.engine.oci import procfs, spec
 from sandboxes.engine.oci.bundle import Bundle, Record
 from sandboxes.engine.oci.cgroups import Cgroups
 from sandboxes.engine.oci.config import GUEST_DIRECTORY, OciConfig, Paths, check_name
-from sandboxes.engine.oci.process import finish
 from sandboxes.engine.oci.rootfs import RootFilesystems
 from sandboxes.engine.oci.runtime import RuntimeProgram, last_error
 from sandboxes.engine.oci.storage import Storage
+from sandboxes.engine.tasks import finish
 from sandboxes.errors import EngineError, StartFailed
 
 _log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from pathlib import Path
 from sandboxes.engine.base import Limits, Spec
 from sandboxes.engine.oci.config import HOST_IMAGE, TENANT_ID
 from sandboxes.engine.oci.locks import Locks
-from sandboxes.engine.oci.process import finish
 from sandboxes.engine.oci.sandboxes import Sandboxes
 from sandboxes.engine.oci.streams import Streams
+from sandboxes.engine.tasks import finish
 from sandboxes.errors import EngineError, SandboxError
 from sandboxes.guest import Command, Guest, run
 

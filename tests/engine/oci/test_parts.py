@@ -19,6 +19,7 @@ from sandboxes.engine.oci.locks import Locks
 from sandboxes.engine.oci.rootfs import RootFilesystems
 from sandboxes.engine.oci.runtime import RuntimeProgram, last_error
 from sandboxes.engine.oci.watch import Watch
+from sandboxes.engine.tasks import finish
 from sandboxes.errors import EngineError
 
 NAME = "m-0123456789abcdef01234567-0001"
@@ -160,7 +161,7 @@ async def test_finish_outlasts_a_cancellation():
         await asyncio.sleep(0)
         done.set()
 
-    task = asyncio.create_task(process.finish(work()))
+    task = asyncio.create_task(finish(work()))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -1,0 +1,3 @@
+from .fixtures import kubeconfig, node
+
+__all__ = ["kubeconfig", "node"]

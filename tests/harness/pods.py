@@ -1,0 +1,148 @@
+"""A namespace of the test cluster for one deployment, and what its sandboxes leave in it: found without the product's help."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import secrets
+import urllib.error
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cluster.api import Api
+from cluster.faults import Node
+
+from harness.waiting import until
+from sandboxes.engine.kubernetes.selftest import NEEDED
+
+IMAGE, IMAGE_WITH_GUEST = "localhost/sandboxhub-plain:1", "localhost/sandboxhub-test:1"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+class Namespace:
+    """A namespace of its own, with Pod Security "restricted" and an account for the engine, which may do just what it needs."""
+
+    def __init__(self, api: Api, admin: Path, name: str) -> None:
+        self.api = api
+        self.admin = admin
+        self.kubeconfig = admin  #: of the engine's account, once there is one
+        self.name = name
+        self.path = f"/api/v1/namespaces/{name}"
+
+    def list(self, kind: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.api.get(f"{self.path}/{kind}")["items"]
+        return found
+
+    def pod(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.get(f"{self.path}/pods/{name}")
+        return found
+
+    def exists(self, what: str) -> bool:
+        return exists(self.api, f"{self.path}/{what}")
+
+    def allow(self, needed: Mapping[str, tuple[str, ...]], account: str, directory: Path) -> Path:
+        """Make an account that may do just ``needed``; its kubeconfig."""
+        meta = {"metadata": {"name": account}}
+        rules = [{"apiGroups": [""], "resources": [resource], "verbs": verbs} for resource, verbs in needed.items()]
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": self.name}
+        self.api.create(f"{self.path}/serviceaccounts", meta)
+        self.api.create(f"{_RBAC}/namespaces/{self.name}/roles", {**meta, "rules": rules})
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account}
+        self.api.create(f"{_RBAC}/namespaces/{self.name}/rolebindings", {**meta, "roleRef": role, "subjects": [subject]})
+        secret = {"name": account, "annotations": {"kubernetes.io/service-account.name": account}}
+        self.api.create(f"{self.path}/secrets", {"metadata": secret, "type": "kubernetes.io/service-account-token"})
+        until(lambda: "token" in self.api.get(f"{self.path}/secrets/{account}").get("data", {}), seconds=60)
+        token = base64.b64decode(self.api.get(f"{self.path}/secrets/{account}")["data"]["token"]).decode()
+        config = json.loads(self.admin.read_text())
+        config["users"][0]["user"] = {"token": token}
+        path = directory / f"{account}.kubeconfig"
+        path.write_text(json.dumps(config))
+        return path
+
+
+@contextmanager
+def namespace(admin: Path, directory: Path) -> Iterator[Namespace]:
+    """``admin``: the kubeconfig of the cluster's admin; ``directory`` is for the account's."""
+    api = Api(admin)
+    made = Namespace(api, admin, f"sandboxhub-{secrets.token_hex(4)}")
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    api.create("/api/v1/namespaces", {"metadata": {"name": made.name, "labels": labels}})
+    try:
+        until(lambda: made.exists("serviceaccounts/default"), seconds=60)
+        made.kubeconfig = made.allow(NEEDED, "engine", directory)
+        yield made
+    finally:
+        api.delete(made.path)
+
+
+class PodTraces:
+    """What sandboxes of one deployment leave in its namespace and on the node."""
+
+    def __init__(self, space: Namespace, node: Node) -> None:
+        self.space = space
+        self.node = node
+
+    def of_sandboxes(self) -> list[str]:
+        """Pods, and processes of pods that the cluster knows no more. Claims do not count."""
+        known = {pod["metadata"]["uid"] for pod in self.space.api.get("/api/v1/pods")["items"]}
+        found = [f"pod {pod['metadata']['name']}" for pod in self.space.list("pods")]
+        for pid in self.node.processes("*"):
+            try:
+                cgroup = Path(f"/proc/{pid}/cgroup").read_text()
+            except OSError:
+                continue  # ended meanwhile
+            uid = re.search(r"/pod([0-9a-f-]{36})", cgroup)
+            if uid and uid[1] not in known:
+                found.append(f"process {pid} of pod {uid[1]}: {_command(pid)!r}")
+        return found
+
+    def of_processes(self) -> list[str]:
+        return []  # nothing but the server itself works outside of the pods
+
+    def processes(self) -> dict[int, str]:
+        return {pid: _command(pid).decode(errors="replace") for pid in self.node.processes("*")}
+
+    def init_pid(self, container: str) -> int:
+        """What holds a sandbox, seen from the host: the sentry of gVisor, else the container's first process."""
+        pod = self.space.pod(container)
+        gvisor = pod["spec"].get("runtimeClassName") == "gvisor"
+        for pid in self.node.processes(pod["metadata"]["uid"]):
+            command = _command(pid)
+            if (b" boot " in command) if gvisor else (b"guest init" in command and _is_first(pid)):
+                return pid
+        raise ProcessLookupError(container)
+
+    def clean(self) -> None:
+        """Take away what a failed test left, so that it harms nobody else."""
+        for kind in ("pods", "persistentvolumeclaims"):
+            for thing in self.space.list(kind):
+                if thing["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "sandboxhub":
+                    self.space.api.delete(f"{self.space.path}/{kind}/{thing['metadata']['name']}")
+
+
+def exists(api: Api, path: str) -> bool:
+    try:
+        api.get(path)
+    except urllib.error.HTTPError as error:
+        if error.code != 404:
+            raise
+        return False
+    return True
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+    except OSError:
+        return b""
+
+
+def _is_first(pid: int) -> bool:
+    """Process 1 of its own namespace."""
+    try:
+        return re.search(r"^NSpid:.*\s1$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE) is not None
+    except OSError:
+        return False
