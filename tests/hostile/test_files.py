@@ -202,12 +202,12 @@ def test_a_fifo_that_takes_the_place_of_a_file(box: Lease) -> None:
     box.sh("touch enough")
 
 
-@pytest.mark.parametrize("place", ["/mnt/data/lost+found", "/mnt/data/.sandboxhub-tmp-" + "0" * 32])
-def test_names_of_ours_are_nobody_s(box: Lease, place: str) -> None:
+@pytest.mark.parametrize("name", ["/mnt/data/lost+found", "/mnt/data/.sandboxhub-tmp-" + "0" * 32])
+def test_names_of_ours_are_nobody_s(box: Lease, name: str) -> None:
     """Nothing breaks when a tenant uses them."""
-    response = box.api.post(box.file(place), data=b"x")
+    response = box.api.post(box.file(name), data=b"x")
     assert response.status_code in (200, 400)
-    box.exec("sh", "-c", 'rm -rf "$1"; mkdir -p "$1"; ln -s /etc "$1/link"', "sh", place)
-    assert box.api.get(box.file(f"{place}/link/passwd")).status_code in (400, 404)
+    box.exec("sh", "-c", 'rm -rf "$1"; mkdir -p "$1"; ln -s /etc "$1/link"', "sh", name)
+    assert box.api.get(box.file(f"{name}/link/passwd")).status_code in (400, 404)
     box.write("file", b"x")
     assert b"file" in box.read("")
