@@ -14,10 +14,10 @@ from rest_framework import exceptions
 from rest_framework.views import set_rollback
 
 from sandboxes import errors
+from sandboxes.api.authentication import REALM
 
 log = structlog.get_logger(__name__)
 CONTENT_TYPE = "application/problem+json"
-REALM = 'Bearer realm="sandboxhub"'
 
 
 def document(status: int, detail: str, code: str, **members: Any) -> dict[str, Any]:

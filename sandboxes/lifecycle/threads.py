@@ -37,17 +37,6 @@ class LoopThread:
         self._thread = threading.Thread(target=self.loop.run_forever, name="sandboxes", daemon=True)
         self._thread.start()
 
-    def run(self, work: Callable[..., Awaitable[T]], *args: Any) -> T:
-        async def job() -> T:
-            return await work(*args)
-
-        future = asyncio.run_coroutine_threadsafe(job(), self.loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()

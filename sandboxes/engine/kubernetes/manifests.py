@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sandboxes.engine.base import Limits, Spec
@@ -18,6 +17,7 @@ from sandboxes.engine.kubernetes.config import (
     TENANT_ID,
     KubernetesConfig,
 )
+from sandboxes.engine.tmpfs import tmpfs_sizes
 
 _MIB = 1 << 20
 #: A limit of the node's disk beyond the workdir: the guest, what the runtime keeps, an empty log.
@@ -27,20 +27,6 @@ _LONGEST_LIFE = 25 * 3600
 #: Between SIGTERM, on which the guest ends its commands and itself, and SIGKILL. With 0 the object would be gone before the processes.
 _GRACE = 1
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-
-
-@dataclass(frozen=True)
-class TmpfsSizes:
-    """Bytes for what is in memory. It counts against the memory limit, and a full one must never be what breaks it."""
-
-    tmp: int
-    shm: int
-    run: int
-
-
-def tmpfs_sizes(memory: int) -> TmpfsSizes:
-    """At most half of ``memory`` in all."""
-    return TmpfsSizes(tmp=max(memory // 4, _MIB), shm=max(memory // 8, _MIB), run=max(min(memory // 16, 64 * _MIB), _MIB))
 
 
 def pod(spec: Spec, config: KubernetesConfig) -> dict[str, Any]:

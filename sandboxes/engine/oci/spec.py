@@ -10,6 +10,7 @@ from typing import Any
 from sandboxes.engine.base import Limits, Spec
 from sandboxes.engine.oci import seccomp
 from sandboxes.engine.oci.config import GUEST_DIRECTORY, GUEST_PROGRAM, TENANT_ID
+from sandboxes.engine.tmpfs import tmpfs_sizes
 
 _MIB = 1 << 20
 _NOFILE = 65536
@@ -35,20 +36,6 @@ class Place:
     bounds_disk: bool  #: the workdir is a disk of its own
     bounds_pids: bool  #: the process bound of a sandbox can be told by RLIMIT_NPROC
     ceilings: Mapping[str, int]  #: the hard limits of the engine's own process: not even root may always exceed them
-
-
-@dataclass(frozen=True)
-class TmpfsSizes:
-    """Bytes for what is in memory. With a memory limit they count against it, and a full one must never be what breaks it."""
-
-    tmp: int
-    shm: int
-    run: int
-
-
-def tmpfs_sizes(memory: int) -> TmpfsSizes:
-    """At most half of ``memory`` in all."""
-    return TmpfsSizes(tmp=max(memory // 4, _MIB), shm=max(memory // 8, _MIB), run=max(min(memory // 16, 64 * _MIB), _MIB))
 
 
 def sentry_pids(pids: int) -> int:
