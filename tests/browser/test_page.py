@@ -125,8 +125,9 @@ def test_dragging_the_window_sends_few_resizes(open_terminal: Open, lease: Lease
         terminal.page.set_viewport_size({"width": 700 + 8 * step, "height": 500 + 3 * step})
     terminal.page.wait_for_timeout(SETTLED)
     sent = terminal.resizes()
-    seconds = terminal.page.evaluate("(sent_at.at(-1) - sent_at[0]) / 1000")
-    assert 1 <= len(sent) <= 1 + seconds / 0.25 + 1e-9, (len(sent), seconds)
+    moments = terminal.page.evaluate("sent_at")
+    assert sent
+    assert all(later - first > 2000 for first, later in zip(moments, moments[10:], strict=False)), moments
     assert all(one != other for one, other in zip(sent, sent[1:], strict=False))
     last = json.loads(sent[-1])["resize"]
     assert told_size(terminal) == (last["rows"], last["cols"])
