@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 from harness.client import Api, Lease
+from harness.means import missing
 from harness.server import Server, deployment
 from playwright.sync_api import Browser, sync_playwright
 
@@ -28,9 +29,7 @@ ARGUMENTS = (
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if not CHROMIUM:
-        if os.environ.get("CI") == "true":
-            pytest.fail("chromium is missing")
-        pytest.skip("chromium is missing")
+        missing("there is no chromium")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield chromium

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from harness.means import missing
 from harness.pods import Namespace, namespace
 
 from sandboxes.engine.base import Engine, Limits, Spec
@@ -69,7 +70,7 @@ async def target(request: pytest.FixtureRequest, guest_program: Path) -> AsyncIt
         return
     found = program(runtime)
     if found is None:
-        pytest.skip(f"{RUNTIMES[runtime][1]} is not installed")
+        missing(f"{RUNTIMES[runtime][1]} is not installed")
     home = Path(tempfile.mkdtemp(prefix="hub-"))  # short: sockets are made in it
     target = OciTarget(runtime, Path(found), guest_program, home)
     try:

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from harness.means import missing
 
 from .support import RUNTIMES, program
 
@@ -30,7 +31,7 @@ def _python(environment: dict[str, str]) -> str:
         probe = _as_user(candidate, "-c", again, "import sys, pytest, pytest_asyncio; assert sys.version_info >= (3, 11)")
         if subprocess.run(probe, env=environment, check=False, capture_output=True).returncode == 0:
             return candidate
-    pytest.skip("an ordinary user can run no Python that has pytest")
+    return missing("an ordinary user can run no Python that has pytest")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the suite runs as an ordinary user already")

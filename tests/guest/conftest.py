@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from harness.means import missing
 
 from sandboxes.guest import Guest
 from sandboxes.guest.transport import open_socket_stream
@@ -54,7 +55,7 @@ def guest_binary(tmp_path_factory: pytest.TempPathFactory) -> str:
     if given:
         return given
     if shutil.which("go") is None:
-        pytest.skip("neither SANDBOXHUB_GUEST nor Go")
+        missing("there is neither SANDBOXHUB_GUEST nor Go")
     binary = tmp_path_factory.mktemp("guest") / "guest"
     subprocess.run(["go", "build", "-o", binary, "."], cwd=_SOURCE, env={**os.environ, "CGO_ENABLED": "0"}, check=True)
     return str(binary)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from harness.client import Lease
 from harness.limits import RUNTIMES
+from harness.means import missing
 from harness.server import Server, deployment
 from harness.waiting import until
 
@@ -32,7 +33,7 @@ def rootless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     python = next((found for found in (sys.executable, "/usr/bin/python3") if usable(found)), None)
     if python is None:
         shutil.rmtree(base)
-        pytest.skip("an ordinary user can run no Python that has what the server needs")
+        missing("an ordinary user can run no Python that has what the server needs")
     try:
         base.chmod(0o755)
         programs = {}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from sandboxes.engine.base import ByteStream, Health, Running, Runtime, Spec
@@ -19,7 +18,7 @@ from sandboxes.engine.kubernetes.starting import Starting
 from sandboxes.engine.kubernetes.streams import NoGuest
 from sandboxes.engine.kubernetes.volumes import Volumes
 from sandboxes.engine.kubernetes.watch import Pods
-from sandboxes.engine.tasks import finish
+from sandboxes.engine.tasks import Muted, Starts, finish
 from sandboxes.errors import EngineError, EngineUnavailable, SandboxError, SandboxGone, StartFailed
 
 _log = logging.getLogger(__name__)
@@ -44,9 +43,9 @@ class KubernetesEngine:
         self._starting = Starting(self._pods, self._connections)
         self._proven: dict[str, Runtime] = {}
         self._ready: set[str] = set()  # uids of pods that a start has proven
-        self._starts: dict[str, set[asyncio.Task[Running]]] = {}
+        self._starts = Starts()
         self._locks = Locks()
-        self._quiet: dict[str, int] = {}  # names whose death is no news
+        self._muted = Muted()
         self._tell: Callable[[str, str], None] | None = None
 
     @property
@@ -67,10 +66,7 @@ class KubernetesEngine:
         await _asked(self._pods.open())
 
     async def close(self) -> None:
-        tasks = [task for tasks in self._starts.values() for task in tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._starts.close()
         await self._pods.close()
         await self._connections.close()
         await self._cluster.close()
@@ -82,27 +78,12 @@ class KubernetesEngine:
 
     async def start(self, spec: Spec) -> Running:
         self._check(spec)
-        task = asyncio.create_task(self._start(spec))
-        starts = self._starts.setdefault(spec.name, set())
-        starts.add(task)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.done():  # by `end` or `close`, not by who waits for it
-                raise StartFailed("The sandbox was ended while it started.") from None
-            task.cancel()
-            await finish(_settled(task))
-            raise
-        finally:
-            starts.discard(task)
-            if not starts and self._starts.get(spec.name) is starts:
-                del self._starts[spec.name]
+        return await self._starts.run(spec.name, self._start(spec))
 
     async def end(self, name: str) -> None:
         _check_name(name)
-        for task in self._starts.get(name, ()):
-            task.cancel()
-        with self._no_news(name):
+        self._starts.cancel(name)
+        with self._muted.hold(name):
             async with self._locks.hold(name):
                 await finish(_asked(self._remove(name)))
 
@@ -155,7 +136,7 @@ class KubernetesEngine:
             found = await _asked(self._find(spec.name))
             if found is not None and reasons.uid_of(found) in self._ready and reasons.death(found) is None:
                 return _running(found)
-            with self._no_news(spec.name):
+            with self._muted.hold(spec.name):
                 try:
                     pod = await self._launch(spec, found)
                 except BaseException as error:
@@ -249,24 +230,13 @@ class KubernetesEngine:
     def _died(self, pod: Pod, reason: str) -> None:
         """The watch saw it."""
         name = reasons.name_of(pod)
-        if name in self._quiet or not SANDBOX_NAME.fullmatch(name):
+        if name in self._muted or not SANDBOX_NAME.fullmatch(name):
             return
         _log.warning("sandbox %s died: %s", name, reason)
         self._connections.drop(name)
         self._ready.discard(reasons.uid_of(pod))
         if self._tell is not None:
             self._tell(name, reason)
-
-    @contextmanager
-    def _no_news(self, name: str) -> Iterator[None]:
-        """The end of ``name`` is wanted, or told by who starts it."""
-        self._quiet[name] = self._quiet.get(name, 0) + 1
-        try:
-            yield
-        finally:
-            self._quiet[name] -= 1
-            if not self._quiet[name]:
-                del self._quiet[name]
 
 
 async def _asked(work: Coroutine[Any, Any, T]) -> T:
@@ -275,10 +245,6 @@ async def _asked(work: Coroutine[Any, Any, T]) -> T:
         return await work
     except Refused as refused:
         raise EngineError(f"The cluster refused: {refused.message}") from refused
-
-
-async def _settled(task: asyncio.Task[Running]) -> None:
-    await asyncio.wait([task])
 
 
 def _check_name(name: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sandboxes.engine.base import ByteStream, Health, Running, Runtime, Spec
@@ -23,7 +22,7 @@ from sandboxes.engine.oci.sandboxes import Sandboxes, bounds_pids_by_rlimit
 from sandboxes.engine.oci.storage import Storage
 from sandboxes.engine.oci.streams import Streams
 from sandboxes.engine.oci.watch import Watch
-from sandboxes.engine.tasks import finish
+from sandboxes.engine.tasks import Muted, Starts, finish
 from sandboxes.errors import EngineError, SandboxError, SandboxGone, StartFailed
 
 _log = logging.getLogger(__name__)
@@ -57,8 +56,8 @@ class OciEngine:
         self._streams = Streams()
         self._watch = Watch(self._ended)
         self._proven: dict[str, Runtime] = {}
-        self._starts: dict[str, set[asyncio.Task[Running]]] = {}
-        self._ending: dict[str, int] = {}
+        self._starts = Starts()
+        self._ending = Muted()
         self._tell: Callable[[str, str], None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # More at once only make each other slower.
@@ -92,10 +91,10 @@ class OciEngine:
             self._proven[name] = Runtime(name, version, self._unenforced(name))
 
     async def close(self) -> None:
-        tasks = [*self._tasks, *(task for tasks in self._starts.values() for task in tasks)]
-        for task in tasks:
+        await self._starts.close()
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._watch.close()
         self._streams.close()
         self._sandboxes.roots.close()
@@ -105,28 +104,14 @@ class OciEngine:
             raise StartFailed("That is not the name of a sandbox.")
         if spec.runtime not in self._proven:
             raise StartFailed(f"This host has no runtime {spec.runtime}.")
-        task = asyncio.create_task(self._start(spec))
-        starts = self._starts.setdefault(spec.name, set())
-        starts.add(task)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.done():  # by `end` or `close`, not by who waits for it
-                raise StartFailed("The sandbox was ended while it started.") from None
-            task.cancel()
-            await finish(_settled(task))
-            raise
-        finally:
-            starts.discard(task)
-            if not starts and self._starts.get(spec.name) is starts:
-                del self._starts[spec.name]
+        return await self._starts.run(spec.name, self._start(spec))
 
     async def end(self, name: str) -> None:
         if not SANDBOX_NAME.fullmatch(name):
             raise EngineError("That is not the name of a sandbox.")
-        for task in self._starts.get(name, ()):
-            task.cancel()
-        with self._no_news(name):
+        self._starts.cancel(name)
+        with self._ending.hold(name):
+            self._watch.forget(name)
             async with self._locks.hold(name):
                 await finish(self._remove(name))
 
@@ -244,18 +229,6 @@ class OciEngine:
         if self._tell is not None and name not in self._ending:
             self._tell(name, reason)
 
-    @contextmanager
-    def _no_news(self, name: str) -> Iterator[None]:
-        """The end of ``name`` is wanted, and not to be told."""
-        self._ending[name] = self._ending.get(name, 0) + 1
-        self._watch.forget(name)
-        try:
-            yield
-        finally:
-            self._ending[name] -= 1
-            if not self._ending[name]:
-                del self._ending[name]
-
     def _prepare(self) -> None:
         records = [self._sandboxes.record(name) for name in self._sandboxes.names()]
         self._sandboxes.roots.prepare(self._config.guest, {path for record in records if record for path in (record.rootfs, record.guest)})
@@ -271,7 +244,3 @@ class OciEngine:
 def _absolute(program: Path) -> Path:
     """A path holds wherever a child runs; a bare name is looked for in the system's directories."""
     return program.absolute() if len(program.parts) > 1 else program
-
-
-async def _settled(task: asyncio.Task[Running]) -> None:
-    await asyncio.wait([task])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.means import missing
 
 from sandboxes.engine.kubernetes import boot
 
@@ -22,7 +23,7 @@ SHELLS = [["sh"], ["bash", "--posix"], ["busybox", "sh"]]
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[list[str]], list[str]]:
     """Turns a command for a pod into one for this machine: another shell, and the pod's paths in ``tmp_path``."""
     if shutil.which(request.param[0]) is None:
-        pytest.skip(f"there is no {request.param[0]}")
+        missing(f"there is no {request.param[0]}")
     for directory in (boot.IMAGE_GUEST, boot.UPLOAD_DIRECTORY):
         (tmp_path / directory[1:].split("/")[0]).mkdir()
 
