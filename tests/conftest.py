@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from cluster.fixtures import kubeconfig, node
 from harness.client import Api, Lease
 from harness.limits import ENGINE, EXEC_TIMEOUT, MAX_BODY, MAX_FILE, RUNTIMES
 from harness.pods import IMAGE, PodTraces, namespace
-from harness.server import Server, deployment
+from harness.server import Deploy, Server, deployment
 
 __all__ = ["kubeconfig", "node"]  # fixtures
 
@@ -31,9 +33,9 @@ class Place:
     traces: PodTraces | None = None  #: where they are not on this host
 
 
-@pytest.fixture(scope="session")
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """By ``ENGINE``."""
+@contextmanager
+def _a_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """By ``ENGINE``; in a cluster, a namespace of its own."""
     settings = {"SANDBOXHUB_ENGINE": ENGINE, "SANDBOXHUB_RUNTIMES": ",".join(RUNTIMES)}
     if ENGINE == "oci":
         yield Place(settings, "host")
@@ -41,7 +43,31 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with namespace(request.getfixturevalue("kubeconfig"), tmp_path_factory.mktemp("accounts")) as space:
         settings |= {"SANDBOXHUB_NAMESPACE": space.name, "SANDBOXHUB_IMAGE": IMAGE, "KUBECONFIG": str(space.kubeconfig)}
         settings |= {"SANDBOXHUB_CPUS": "0.5"}  # sixteen at once must fit on a small node
-        yield Place(settings, IMAGE, PodTraces(space, request.getfixturevalue("node")))
+        yield Place(settings, IMAGE, PodTraces(space))
+
+
+@pytest.fixture(scope="session")
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Of the shared server."""
+    with _a_place(request, tmp_path_factory) as made:
+        yield made
+
+
+@pytest.fixture
+def own_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Of a test's own server."""
+    with _a_place(request, tmp_path_factory) as made:
+        yield made
+
+
+@pytest.fixture
+def deploy(own_place: Place, tmp_path: Path) -> Deploy:
+    """Make a server of the test's own, with settings: ``with deploy(SANDBOXHUB_REAPER="off") as server``."""
+
+    def make(**settings: str) -> AbstractContextManager[Server]:
+        return deployment(tmp_path / "home", traces=own_place.traces, **own_place.settings | settings)
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,11 @@ import secrets
 import signal
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from harness.client import Lease, check_sandbox
 from harness.limits import RUNTIMES
-from harness.server import Server, deployment
+from harness.server import Deploy, Server
 from harness.waiting import at_once, until
 
 
@@ -126,9 +125,9 @@ def test_a_dead_exec_does_not_count(server: Server) -> None:
     lease.end()
 
 
-def test_restart(tmp_path: Path) -> None:
+def test_restart(deploy: Deploy) -> None:
     """What runs survives the server, serves again, and is still noticed when it dies or expires."""
-    with deployment(tmp_path / "home", SANDBOXHUB_RUNTIMES=",".join(RUNTIMES), SANDBOXHUB_REAPER="off") as server:
+    with deploy(SANDBOXHUB_REAPER="off") as server:
         api = server.api("acme")
         leases = [api.create(runtime=name, ttlSec=4000) for name in RUNTIMES] + [api.create(runtime="runc") for _ in range(2)]
         for lease in leases:
@@ -150,9 +149,9 @@ def test_restart(tmp_path: Path) -> None:
         until(lambda: leases[3].status()["status"] == "error")
 
 
-def test_a_stop_lets_go_of_commands(tmp_path: Path) -> None:
+def test_a_stop_lets_go_of_commands(deploy: Deploy) -> None:
     """SIGTERM in the middle of a command: its caller is told, with the output so far, and nothing of it is left."""
-    with deployment(tmp_path / "home", SANDBOXHUB_RUNTIMES="runc", SANDBOXHUB_DRAIN="1") as server:
+    with deploy(SANDBOXHUB_RUNTIMES="runc", SANDBOXHUB_DRAIN="1") as server:
         lease = server.api("acme").create()
         lease.sh("mkfifo /tmp/began")
 
@@ -170,8 +169,8 @@ def test_a_stop_lets_go_of_commands(tmp_path: Path) -> None:
         assert "sleep 87" not in lease.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
 
 
-def test_a_create_need_not_wait(tmp_path: Path) -> None:
-    with deployment(tmp_path / "home", SANDBOXHUB_RUNTIMES="runc", SANDBOXHUB_START_WAIT="0") as server:
+def test_a_create_need_not_wait(deploy: Deploy) -> None:
+    with deploy(SANDBOXHUB_RUNTIMES="runc", SANDBOXHUB_START_WAIT="0") as server:
         api = server.api("acme")
         response = api.post("/sandboxes", {"class": "dev", "project": "p"})
         assert response.status_code == 201
@@ -183,6 +182,6 @@ def test_a_create_need_not_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["SANDBOXHUB_MEMROY", "SANDBOXHUB_MAX_BODY"])
-def test_a_bad_setting_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(AssertionError, match=name), deployment(tmp_path / "home", **{name: "nonsense"}):
+def test_a_bad_setting_is_refused_by_name(deploy: Deploy, name: str) -> None:
+    with pytest.raises(AssertionError, match=name), deploy(**{name: "nonsense"}):
         pass

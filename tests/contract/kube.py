@@ -9,7 +9,6 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster.faults import Node
 from harness.pods import IMAGE, Namespace, PodTraces
 
 from sandboxes.engine.kubernetes import KubernetesConfig, KubernetesEngine
@@ -35,13 +34,12 @@ def make():
     return KubernetesEngine(config)
 """
 
-    def __init__(self, runtime: str, guest: Path, space: Namespace, node: Node) -> None:
+    def __init__(self, runtime: str, guest: Path, space: Namespace) -> None:
         self.runtime = runtime
         # gVisor makes a /dev/shm of its own, whatever is mounted there: only the memory bounds it.
         self.bounded = ("/tmp", "/run") if runtime == "gvisor" else ("/tmp", "/run", "/dev/shm")
         self.space = space
-        self.node = node
-        self.traces = PodTraces(space, node)
+        self.traces = PodTraces(space)
         self._guest = guest
         self._instance, self._foreign = secrets.token_hex(6), secrets.token_hex(6)
 

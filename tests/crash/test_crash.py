@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import requests
 from harness.client import Api, Lease
-from harness.server import Server, deployment
+from harness.server import Deploy, Server
 from harness.waiting import until
 
 # How far the requests get before the blow: from the first row written to the sandbox all but up.
@@ -17,10 +16,10 @@ MOMENTS = (0.03, 0.08, 0.15, 0.25, 0.4)
 
 
 @pytest.fixture
-def crashing(tmp_path: Path) -> Iterator[Server]:
+def crashing(deploy: Deploy) -> Iterator[Server]:
     settings = {"SANDBOXHUB_RUNTIMES": "gvisor,runc", "SANDBOXHUB_MEMORY": "128MiB", "SANDBOXHUB_DISK": "64MiB"}
     settings["SANDBOXHUB_EXEC_CEILING"] = "100"
-    with deployment(tmp_path / "home", SANDBOXHUB_VOLUME_SIZE="32MiB", SANDBOXHUB_REAP_INTERVAL="0.5", **settings) as server:
+    with deploy(SANDBOXHUB_VOLUME_SIZE="32MiB", SANDBOXHUB_REAP_INTERVAL="0.5", **settings) as server:
         yield server
 
 

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -160,6 +160,10 @@ class Server:
     @property
     def traces(self) -> Traces | PodTraces:
         return self._traces or Traces(self.home)
+
+
+#: Makes a deployment from settings.
+Deploy = Callable[..., contextlib.AbstractContextManager[Server]]
 
 
 def free_port() -> int:
