@@ -22,7 +22,7 @@ from sandboxes.api import files
 from sandboxes.api.limits import is_file_write
 from sandboxes.errors import SandboxError
 from sandboxes.lifecycle import current
-from sandboxhub import gate
+from sandboxhub import gate, health
 from terminals.consumers import TerminalConsumer
 from terminals.urls import TERMINAL_SOCKET
 from terminals.views import by_upload_token
@@ -36,6 +36,8 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     match scope["type"]:
         case "lifespan":
             await lifespan(receive, send)
+        case "http" if scope["path"] in health.PATHS:
+            await health.answer(scope, send)
         case "http" | "websocket" if (refused := gate.refusal(scope)) is not None:
             await gate.refuse(scope, send, refused)
         case "http" if is_file_write(scope["method"], scope["path"]):

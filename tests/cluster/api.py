@@ -35,13 +35,14 @@ class Api:
     def delete(self, path: str) -> None:
         self._call("DELETE", path)
 
-    def create(self, path: str, body: dict[str, Any]) -> None:
-        """What exists already is left as it is."""
+    def create(self, path: str, body: dict[str, Any]) -> Any:
+        """What was made. What exists already is left as it is: None."""
         try:
-            self._call("POST", path, body)
+            return self._call("POST", path, body)
         except urllib.error.HTTPError as error:
             if error.code != 409:
                 raise
+        return None
 
     def watch(self, path: str) -> Iterator[dict[str, Any]]:
         """The objects of the collection ``path`` as they are now, then each that is made or changes, until the server ends the stream."""
