@@ -14,6 +14,7 @@ import (
 const usage = `usage:
   guest init --workdir DIR [--uid N --gid N] [--stdio]
   guest connect
+  guest reach HOST:PORT...
   guest version
 `
 
@@ -35,6 +36,8 @@ func main() {
 		err = runInit(o)
 	case "connect":
 		err = runConnect(socketName)
+	case "reach":
+		err = runReach(os.Stdout, os.Args[2:])
 	case "version":
 		fmt.Printf("guest protocol %d\n", maxVersion)
 	default:

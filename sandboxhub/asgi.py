@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from typing import Any
 
@@ -21,7 +20,7 @@ from sandboxes import reaper
 from sandboxes.api import files
 from sandboxes.api.limits import is_file_write
 from sandboxes.errors import SandboxError
-from sandboxes.lifecycle import current
+from sandboxes.lifecycle import audit, current
 from sandboxhub import gate, health
 from terminals.consumers import TerminalConsumer
 from terminals.urls import TERMINAL_SOCKET
@@ -59,13 +58,14 @@ async def lifespan(receive: Any, send: Any) -> None:
         await send({"type": "lifespan.startup.failed", "message": error.detail})
         return
     forget = on_drain(hub.interrupt.give)
-    reaping = asyncio.create_task(reaper.run(hub)) if settings.SANDBOXHUB_REAPER else None
+    beside = [asyncio.create_task(reaper.run(hub))] if settings.SANDBOXHUB_REAPER else []
+    if settings.SANDBOXHUB_EGRESS_PROBE:
+        beside.append(asyncio.create_task(audit.run(hub)))
     await send({"type": "lifespan.startup.complete"})
     await receive()
     forget()
-    if reaping is not None:
-        reaping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await reaping
+    for task in beside:
+        task.cancel()
+    await asyncio.gather(*beside, return_exceptions=True)
     await current.close_hub()
     await send({"type": "lifespan.shutdown.complete"})

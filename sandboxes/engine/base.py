@@ -100,6 +100,13 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Let go of watchers and streams. Sandboxes keep running."""
 
+    async def audit(self) -> tuple[str, ...]:
+        """Try out from within a sandbox what only the world around can enforce: that nothing is reached from there. What does not hold, in
+        plain words for staff.
+
+        May start a sandbox of the engine's own, and take minutes. Raises ``EngineError`` when it could not be tried.
+        """
+
     async def start(self, spec: Spec) -> Running:
         """Start a sandbox with the guest as its first process.
 

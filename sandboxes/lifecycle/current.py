@@ -85,6 +85,11 @@ def hub() -> Hub:
     return _hub
 
 
+def warnings() -> tuple[str, ...]:
+    """What staff should know of the isolation of sandboxes, as far as this process has found out."""
+    return _hub.warnings if _hub is not None else ()
+
+
 def call(work: Callable[..., Awaitable[T]], *args: object) -> T:
     """Run ``work(hub, *args)`` on the hub's loop and wait for it, holding no database connection meanwhile."""
     current = hub()

@@ -31,6 +31,7 @@ class Hub:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.warnings: tuple[str, ...] = ()  #: what the last audit found
         self.interrupt = Interrupt()  #: given when running commands must give up: the server drains
         self._starts: dict[str, asyncio.Task[None]] = {}  # by lease
         self._ends: dict[str, asyncio.Task[None]] = {}  # by lease

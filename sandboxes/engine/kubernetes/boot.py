@@ -39,6 +39,12 @@ fi
 exec $guest connect
 """
 
+_RUN_GUEST = """\
+guest={image}
+[ -x $guest ] || guest={upload}
+exec $guest "$@"
+"""
+
 
 def first_process(workdir: str, pids: int | None) -> list[str]:
     """The command of a pod. ``pids``: the most processes that its user may have; None when the node counts them."""
@@ -50,3 +56,8 @@ def connect(size: int) -> list[str]:
     """The command of an exec whose stdin and stdout become a connection to the guest, after at most one upload of ``size`` bytes."""
     script = _CONNECT.format(image=IMAGE_GUEST, upload=_UPLOAD_GUEST, ask=ASKS_FOR_GUEST.decode())
     return ["sh", "-c", script, "connect", str(size)]
+
+
+def run_guest(*arguments: str) -> list[str]:
+    """A command that runs the guest program once more in a sandbox whose guest is up."""
+    return ["sh", "-c", _RUN_GUEST.format(image=IMAGE_GUEST, upload=_UPLOAD_GUEST), "guest", *arguments]

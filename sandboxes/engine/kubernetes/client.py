@@ -65,6 +65,11 @@ class Cluster:
         if self._session is not None:
             await self._session.close()
 
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self._credentials.server
+
     # Requests
 
     async def version(self) -> str:

@@ -22,6 +22,7 @@ TENANT_ID = 1000
 LABEL_INSTANCE = "sandboxhub/instance"  #: the deployment; what carries another is not touched
 LABEL_RUNTIME = "sandboxhub/runtime"
 LABEL_VOLUME = "sandboxhub/volume"  #: on a pod: the volume that it mounts
+LABEL_PROBE = "sandboxhub/probe"  #: on a pod that is no sandbox: what it tries out
 ANNOTATION_SIZE = "sandboxhub/size"  #: on a claim: the bytes that were asked for
 
 #: The RuntimeClass of each runtime unless the deployment names another.

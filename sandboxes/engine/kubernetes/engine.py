@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from sandboxes.engine.base import ByteStream, Health, Running, Runtime, Spec
-from sandboxes.engine.kubernetes import manifests, reasons, selftest
+from sandboxes.engine.kubernetes import egress, manifests, reasons, selftest
 from sandboxes.engine.kubernetes.client import Cluster, Json, Refused
 from sandboxes.engine.kubernetes.config import IMAGE_REFERENCE, LABEL_INSTANCE, LABEL_RUNTIME, SANDBOX_NAME, VOLUME_NAME, KubernetesConfig
 from sandboxes.engine.kubernetes.connections import Connections
@@ -70,6 +70,10 @@ class KubernetesEngine:
         await self._pods.close()
         await self._connections.close()
         await self._cluster.close()
+
+    async def audit(self) -> tuple[str, ...]:
+        runtime = next(iter(self._proven))
+        return await _asked(egress.probe(self._cluster, self._pods, self._starting, self._config, runtime, self._remove))
 
     def watch(self, died: Callable[[str, str], None]) -> None:
         self._tell = died
