@@ -113,6 +113,9 @@ class Raw:
     def close(self) -> None:
         self.socket.close()
 
+    def __del__(self) -> None:
+        self.close()
+
     def reset(self) -> None:
         """Close with a TCP reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -172,10 +175,11 @@ class Hub:
 
     def _read(self) -> None:
         assert self.process.stdout
-        for line in self.process.stdout:
-            with self._changed:
-                self.lines.append(line)
-                self._changed.notify_all()
+        with self.process.stdout as output:
+            for line in output:
+                with self._changed:
+                    self.lines.append(line)
+                    self._changed.notify_all()
         with self._changed:
             self._over = True
             self._changed.notify_all()

@@ -1,5 +1,6 @@
 """How the server starts, by every door, and how it refuses to."""
 
+import contextlib
 import datetime
 import json
 import socket
@@ -11,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from harness.waiting import until
 
 from .client import Hub, Raw
 from .client import hub as start
@@ -36,13 +38,16 @@ def commands() -> dict[str, tuple[str, ...]]:
 def listen(server: Hub, port: int) -> Hub:
     """Wait until another command than ours, which prints no address, accepts connections."""
     server.port = port
-    while server.process.poll() is None:
-        try:
+
+    def accepts() -> bool:
+        assert server.process.poll() is None, server.log
+        with contextlib.suppress(ConnectionRefusedError):
             server.raw().close()
-        except ConnectionRefusedError:
-            continue
-        return server
-    raise AssertionError(server.log)
+            return True
+        return False
+
+    until(accepts)
+    return server
 
 
 @pytest.mark.parametrize("name", ["daphne", "runserver", "uvicorn"])
