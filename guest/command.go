@@ -39,8 +39,8 @@ const (
 	maxStarting    = 32      // starts in flight, of all connections
 	maxStartBytes  = 8 << 20 // STARTs that wait, of all connections
 	startQueueTime = 10 * time.Second
-	drainTime      = time.Second
-	maxKills       = 4 // unanswered, of one command
+	drainTime      = 30 * time.Second // a busy server may be this late with credit
+	maxKills       = 4                // unanswered, of one command
 )
 
 var (

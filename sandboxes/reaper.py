@@ -7,6 +7,7 @@ import asyncio
 import structlog
 from django.conf import settings
 
+from sandboxes import errors
 from sandboxes.lifecycle.hub import Hub
 from sandboxes.lifecycle.reconcile import reconcile, sweep
 
@@ -21,10 +22,12 @@ async def run(hub: Hub) -> None:
     next_reconcile = 0.0
     while True:
         try:
+            await sweep(hub)  # first: clocks go on while the engine cannot be asked
             if loop.time() >= next_reconcile:
                 await reconcile(hub)
                 next_reconcile = loop.time() + RECONCILE_EVERY
-            await sweep(hub)
+        except errors.EngineUnavailable as error:
+            log.warning("the reaper could not ask the engine", reason=error.detail)
         except Exception:
             log.exception("the reaper failed this turn")
         await asyncio.sleep(settings.SANDBOXHUB_REAP_INTERVAL)

@@ -21,7 +21,7 @@ from terminals.wire import Close
 TYPED_MOST = 256 * 1024  #: bytes that wait to be typed before the socket is not read any more
 FRAME_MOST = 64 * 1024
 STALL_MOST = 180.0  #: seconds that a client may show nothing of what it was sent
-NEWS_MOST = 3.0  #: seconds from the loss of a guest until the row tells that its sandbox died
+NEWS_MOST = 30.0  #: seconds from the loss of a guest until the row tells that its sandbox died: a cluster takes some to find out
 SESSION_MOST = 10.0  #: seconds that tmux may take to find or make a session; a stopped one takes for ever
 HANG_UP_GRACE = 1.0  #: seconds between the hang-up and the kill
 KILL_MOST = 15.0  #: seconds until the guest must have killed what a terminal ran
@@ -202,16 +202,23 @@ class Session:
                     await self._tell(wire.message(ack=len(part)))
 
     async def _why_lost(self) -> Fate:
-        """The guest's connection is gone: the row knows, or will in a moment, whether the sandbox is."""
+        """The guest's connection is gone: the row knows, or will in a moment, whether the sandbox is. One that can be reached lives."""
         loop = asyncio.get_running_loop()
         until = loop.time() + NEWS_MOST
+        lives = False
         while True:
             found = await in_thread(fates, [self.lease])
             if self.lease in found:
                 return found[self.lease]
-            if loop.time() >= until:
+            if lives or loop.time() >= until:
                 return Fate(Close.LOST, "the connection to the sandbox was lost; open the terminal anew")
-            await asyncio.sleep(0.2)
+            try:
+                await self._hub.guest(self._admitted.sandbox.container)
+                lives = True
+            except errors.EngineUnavailable:  # nobody can tell
+                lives = True
+            except errors.SandboxError:
+                await asyncio.sleep(0.2)
 
     async def _clean_up(self) -> None:
         self.stop_typing()

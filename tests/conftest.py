@@ -42,7 +42,8 @@ def _a_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         return
     with namespace(request.getfixturevalue("kubeconfig"), tmp_path_factory.mktemp("accounts")) as space:
         settings |= {"SANDBOXHUB_NAMESPACE": space.name, "SANDBOXHUB_IMAGE": IMAGE, "KUBECONFIG": str(space.kubeconfig)}
-        settings |= {"SANDBOXHUB_CPUS": "0.5"}  # sixteen at once must fit on a small node
+        # Sixteen at once must fit on a small node, and come up on it.
+        settings |= {"SANDBOXHUB_CPUS": "0.5", "SANDBOXHUB_START_WAIT": "120"}
         settings |= {"SANDBOXHUB_EGRESS_PROBE": "off"}  # tests count the pods; tests/cluster/test_egress.py has one
         yield Place(settings, IMAGE, PodTraces(space))
 

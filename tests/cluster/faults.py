@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 COMPONENTS = ("containerd", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
@@ -62,13 +63,14 @@ class Node:
             hold.unlink()
 
     def processes(self, pod_uid: str) -> set[int]:
-        """The processes of a pod that the kernel knows, in every cgroup hierarchy: empty when it is really gone."""
+        """The processes of a pod, or with ``*`` of all, that the kernel knows, in every cgroup hierarchy: empty when it is really gone."""
         name = (self.state / "cgroup").read_text().strip()
         found: set[int] = set()
         for hierarchy in (_CGROUPS, *_CGROUPS.iterdir()):  # version 2 has one, version 1 has many
-            for procs in (hierarchy / name).glob(f"kubepods/**/pod{pod_uid}/**/cgroup.procs"):
-                try:
-                    found.update(map(int, procs.read_text().split()))
-                except OSError:  # that cgroup is gone
-                    continue
+            for directory, _, _ in os.walk(hierarchy / name / "kubepods"):  # passes over what goes meanwhile
+                if fnmatch(directory, f"*/pod{pod_uid}*"):
+                    try:
+                        found.update(map(int, (Path(directory) / "cgroup.procs").read_text().split()))
+                    except OSError:  # that cgroup is gone
+                        continue
         return found

@@ -44,13 +44,27 @@ class Namespace:
     def exists(self, what: str) -> bool:
         return exists(self.api, f"{self.path}/{what}")
 
+    def grant(self, needed: Mapping[str, tuple[str, ...]], account: str) -> None:
+        """Give the Role of ``account`` these rules in the place of those that it has."""
+        roles = f"{_RBAC}/namespaces/{self.name}/roles"
+        rules = [{"apiGroups": [""], "resources": [resource], "verbs": verbs} for resource, verbs in needed.items()]
+        if exists(self.api, f"{roles}/{account}"):
+            self.api.delete(f"{roles}/{account}")
+        self.api.create(roles, {"metadata": {"name": account}, "rules": rules})
+
+    def may(self, account: str, verb: str, resource: str) -> bool:
+        """Whether ``account`` may; ``resource`` such as ``pods/exec``."""
+        kind, _, part = resource.partition("/")
+        attributes = {"namespace": self.name, "verb": verb, "resource": kind, "subresource": part}
+        body = {"spec": {"user": f"system:serviceaccount:{self.name}:{account}", "resourceAttributes": attributes}}
+        return bool(self.api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)["status"]["allowed"])
+
     def allow(self, needed: Mapping[str, tuple[str, ...]], account: str, directory: Path) -> Path:
         """Make an account that may do just ``needed``; its kubeconfig."""
         meta = {"metadata": {"name": account}}
-        rules = [{"apiGroups": [""], "resources": [resource], "verbs": verbs} for resource, verbs in needed.items()]
         subject = {"kind": "ServiceAccount", "name": account, "namespace": self.name}
         self.api.create(f"{self.path}/serviceaccounts", meta)
-        self.api.create(f"{_RBAC}/namespaces/{self.name}/roles", {**meta, "rules": rules})
+        self.grant(needed, account)
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account}
         self.api.create(f"{_RBAC}/namespaces/{self.name}/rolebindings", {**meta, "roleRef": role, "subjects": [subject]})
         secret = {"name": account, "annotations": {"kubernetes.io/service-account.name": account}}

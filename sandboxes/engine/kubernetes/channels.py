@@ -16,6 +16,8 @@ STDIN, STDOUT, STDERR, STATUS = 0, 1, 2, 3
 PAYLOAD_MOST = 64 << 10
 
 _STDIN = bytes([STDIN])
+_NOT_UP_YET = ("container not found", "container not created", "pod does not exist")
+_NODE_AWAY = ("error sending request", "error dialing backend")
 
 
 def to_stdin(data: bytes | bytearray | memoryview) -> bytes:
@@ -32,7 +34,12 @@ class Status:
     @property
     def not_up_yet(self) -> bool:
         """The container is not there: not yet, or not any more."""
-        return self.code is None and ("container not found" in self.message or "container not created" in self.message)
+        return self.code is None and any(words in self.message for words in _NOT_UP_YET)
+
+    @property
+    def node_away(self) -> bool:
+        """The API server did not get through to the node, whose kubelet may just be restarting. Its message has addresses in it."""
+        return self.code is None and any(words in self.message for words in _NODE_AWAY)
 
 
 def parse_status(payload: bytes | memoryview) -> Status:

@@ -187,7 +187,7 @@ class KubernetesEngine:
         try:
             await finish(_asked(self._remove(name)))
         except SandboxError as left:
-            _log.error("after a failed start of %s: %s", name, left.detail)
+            _log.warning("after a failed start of %s: %s", name, left.detail)
 
     # How it ends
 

@@ -10,7 +10,7 @@ from sandboxes.engine.kubernetes.connections import Connections
 from sandboxes.engine.kubernetes.reasons import Pod, name_of, uid_of
 from sandboxes.engine.kubernetes.streams import ExecStream, NoGuest
 from sandboxes.engine.kubernetes.watch import Pods
-from sandboxes.errors import EngineError
+from sandboxes.errors import EngineError, EngineUnavailable
 
 START_MOST = 120.0  #: seconds from the pod's creation to the guest's first word
 #: The first exec works about half a second before the cluster says that the pod is ready: so it is tried early, and often at first.
@@ -98,6 +98,9 @@ class Starting:
                         raise EngineError("the engine's account may not exec into pods.") from refused
                     failures += 1
                     detail = refused.message
+                except EngineUnavailable as away:  # the API server or a kubelet, and back in a moment: it costs time only
+                    pause = _TRY_SELDOM
+                    detail = away.detail
                 except EngineError as error:
                     failures += 1
                     pause = _TRY_SELDOM

@@ -11,6 +11,7 @@ import aiohttp
 from sandboxes.engine.base import Receiver
 from sandboxes.engine.kubernetes import boot
 from sandboxes.engine.kubernetes.channels import PAYLOAD_MOST, STATUS, STDERR, STDOUT, Status, parse_status, to_stdin
+from sandboxes.errors import EngineUnavailable
 
 _HIGH_WATER = 256 << 10
 _PING_EVERY = 15.0  #: seconds; load balancers forget connections that are silent for longer
@@ -54,7 +55,7 @@ class ExecStream:
     async def greet(self, program: bytes) -> None:
         """Wait until the guest speaks, giving it ``program``, the guest itself, if there is none yet.
 
-        Raises ``NoGuest``. What the guest said stays for the receiver.
+        Raises ``NoGuest`` or ``EngineUnavailable``. What the guest said stays for the receiver.
         """
         first = await self._first()
         if first == boot.ASKS_FOR_GUEST:
@@ -102,6 +103,8 @@ class ExecStream:
                 self._note(payload)
             elif channel == STATUS:
                 status = parse_status(payload)
+                if status.node_away:
+                    raise EngineUnavailable("The node of the sandbox cannot be reached.")
                 raise NoGuest(self._explain(status), not_up_yet=status.not_up_yet)
 
     async def _read(self, receiver: Receiver) -> None:
@@ -188,6 +191,8 @@ class ExecStream:
 
     def _explain(self, status: Status) -> str:
         said = self._said.decode(errors="replace").strip()
+        if status.node_away:
+            return "the node of the sandbox cannot be reached"
         if status.code is None:
             return f"the cluster ended the connection: {status.message or 'without a reason'}"
         if said:

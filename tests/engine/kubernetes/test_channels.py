@@ -23,9 +23,17 @@ def test_the_exit_code_is_searched_for():
     assert parse_status(said) == Status(42, "command terminated")
 
 
-def test_not_up_yet():
-    message = 'Internal error occurred: unable to upgrade connection: container not found ("sandbox")'
-    assert parse_status(status(status="Failure", reason="InternalError", message=message)).not_up_yet
+@pytest.mark.parametrize("cause", ['container not found ("sandbox")', "pod does not exist"])
+def test_not_up_yet(cause: str):
+    message = f"Internal error occurred: unable to upgrade connection: {cause}"
+    found = parse_status(status(status="Failure", reason="InternalError", message=message))
+    assert found.not_up_yet
+    assert not found.node_away
+
+
+def test_a_node_that_is_away():
+    message = 'Internal error occurred: error sending request: Post "https://192.0.2.1:10250/exec": dial tcp: connect: connection refused'
+    assert parse_status(status(status="Failure", reason="InternalError", message=message)).node_away
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,139 @@
+"""Parts of the cluster are away, or it is full. Nothing else may run on that cluster at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from threading import Thread
+
+import pytest
+from cluster.faults import Node
+from cluster.objects import NODE
+from cluster.pods import restricted_pod
+from harness.client import Lease
+from harness.limits import RUNTIMES
+from harness.pods import Namespace, PodTraces
+from harness.server import Deploy, Server
+from harness.waiting import until
+from terminal.client import Terminal
+
+from .harm import under_commands
+
+
+@pytest.fixture
+def alone(deploy: Deploy) -> Iterator[Server]:
+    """A server of the test's own."""
+    with deploy(SANDBOXHUB_REAP_INTERVAL="0.5") as server:
+        yield server
+
+
+@pytest.fixture
+def leases(alone: Server) -> list[Lease]:
+    """One of each runtime, with a file."""
+    found = [alone.api("acme").create(runtime=runtime) for runtime in RUNTIMES]
+    for lease in found:
+        lease.write("kept", b"kept")
+    return found
+
+
+def serves(lease: Lease) -> bool:
+    """As before, as if nothing had happened."""
+    answer = lease.api.post(f"{lease.path}/exec", {"argv": ["cat", "kept"]})
+    assert lease.status()["status"] == "running"
+    return answer.status_code == 200 and answer.json()["stdout"] == "kept"
+
+
+def only(leases: list[Lease], server: Server) -> bool:
+    """Nothing is left of any other sandbox."""
+    return {f"pod {lease.container}" for lease in leases} == set(server.traces.of_sandboxes())
+
+
+def test_the_kubelet_is_stopped(alone: Server, leases: list[Lease], node: Node) -> None:
+    """What was asked is of unknown outcome. What runs goes on, what starts and ends waits, and nobody is shown addresses of the cluster."""
+    api = alone.api("acme")
+    doomed = api.create(runtime="runc")
+    started: list[dict[str, object]] = []
+    with ExitStack() as until_it_is_back, Terminal(leases[0]) as terminal:
+        terminal.plain()
+        answers = under_commands(leases, lambda: until_it_is_back.enter_context(node.stopped("kubelet")))
+        assert [answer.json()["code"] for answer in answers] == ["exec_failed"] * 2
+        assert terminal.closed()[0] == 1011
+        for lease in leases:
+            problem = api.refuses(502, "engine_failed", "POST", f"{lease.path}/exec", json={"argv": ["true"]})
+            assert problem["detail"] == "The node of the sandbox cannot be reached."
+        starting = Thread(target=lambda: started.append(api.create(runtime="runc").body))
+        starting.start()
+        until(lambda: "pending" in [sandbox["status"] for sandbox in api.get("/sandboxes").json()["sandboxes"]])
+        doomed.end()
+        api.refuses(404, "not_found", "GET", doomed.path)
+        assert f"pod {doomed.container}" in alone.traces.of_sandboxes()
+    for lease in leases:
+        until(lambda lease=lease: serves(lease), seconds=120)  # type: ignore[misc]
+    starting.join()
+    (body,) = started
+    until(lambda: only([*leases, Lease(api, str(body["id"]), body)], alone))
+
+
+def test_the_kubelet_hangs(alone: Server, leases: list[Lease], node: Node) -> None:
+    """Commands that run meanwhile are told of later, and complete. What was ended is gone when the node can say so."""
+    doomed = alone.api("acme").create(runtime="runc")
+
+    def hang() -> None:
+        with node.frozen("kubelet"):
+            doomed.end()
+            assert [lease.status()["status"] for lease in leases] == ["running"] * 2
+            assert f"pod {doomed.container}" in alone.traces.of_sandboxes()
+
+    answers = under_commands(leases, hang, "sleep 1; echo late")
+    assert [answer.json()["stdout"] for answer in answers] == ["late\n"] * 2
+    assert all(serves(lease) for lease in leases)
+    until(lambda: only(leases, alone))
+
+
+def test_the_api_server_is_restarted(alone: Server, leases: list[Lease], node: Node) -> None:
+    api = alone.api("acme")
+    doomed = api.create(runtime="runc")
+    away = "The API server of the cluster cannot be reached."
+    with ExitStack() as until_it_is_back, Terminal(leases[0]) as terminal:
+        terminal.plain()
+        answers = under_commands(leases, lambda: until_it_is_back.enter_context(node.stopped("kube-apiserver")))
+        assert [answer.json()["code"] for answer in answers] == ["exec_failed"] * 2
+        assert terminal.closed()[0] == 1011
+        assert api.refuses(502, "engine_failed", "POST", f"{leases[0].path}/exec", json={"argv": ["true"]})["detail"] == away
+        assert away in api.refuses(503, "start_failed", "POST", "/sandboxes", json={})["detail"]
+        doomed.end()
+    for lease in leases:
+        until(lambda lease=lease: serves(lease), seconds=120)  # type: ignore[misc]
+    with Terminal(leases[0]) as terminal:
+        assert terminal.plain().run("cat kept") == b"kept"
+    until(lambda: only(leases, alone))
+    api.create().end()
+
+
+def test_a_full_node(alone: Server) -> None:
+    api = alone.api("acme")
+    assert isinstance(alone.traces, PodTraces)
+    fill(alone.traces.space)
+    problem = api.refuses(503, "start_failed", "POST", "/sandboxes", json={})
+    assert "no node has room for it: " in problem["detail"]
+    assert "Insufficient cpu" in problem["detail"]
+    until(lambda: alone.traces.of_sandboxes() == ["pod hog"])
+    alone.traces.space.api.delete(f"{alone.traces.space.path}/pods/hog")
+    until(lambda: alone.traces.of_sandboxes() == [])
+    api.create().end()
+
+
+def fill(space: Namespace) -> None:
+    """Place a pod that wants all of the node's processors that no other pod does."""
+    free = milli(space.api.get(f"/api/v1/nodes/{NODE}")["status"]["allocatable"]["cpu"])
+    for pod in space.api.get("/api/v1/pods")["items"]:
+        if pod["status"]["phase"] in ("Pending", "Running"):
+            free -= sum(milli(container["resources"].get("requests", {}).get("cpu", "0")) for container in pod["spec"]["containers"])
+    hog = restricted_pod("hog", "runc")
+    hog["spec"]["containers"][0]["resources"] = {"requests": {"cpu": f"{free}m"}}
+    space.api.create(f"{space.path}/pods", hog)
+    until(lambda: space.pod("hog")["spec"].get("nodeName"))
+
+
+def milli(cpus: str) -> int:
+    return int(cpus[:-1]) if cpus.endswith("m") else int(float(cpus) * 1000)
