@@ -35,6 +35,20 @@ def the_cluster_is_described(**_: Any) -> list[CheckMessage]:
 
 
 @register(Tags.compatibility)
+def class_images_are_there(**_: Any) -> list[CheckMessage]:
+    """A cluster is asked only when a sandbox starts."""
+    given = settings.SANDBOXHUB_CLASS_IMAGES
+    found: list[CheckMessage] = []
+    if unknown := sorted(set(given) - set(policy.CLASSES)):
+        found.append(Error(f"SANDBOXHUB_CLASS_IMAGES: {', '.join(unknown)}; classes: {', '.join(policy.CLASSES)}", id="sandboxes.E005"))
+    if settings.SANDBOXHUB_ENGINE == "oci":
+        images = settings.SANDBOXHUB_HOME / "images"
+        missing = [name for name in given.values() if name != "host" and not (name and (images / name).is_dir())]
+        found += [Error(f"SANDBOXHUB_CLASS_IMAGES: there is no directory {images / name}", id="sandboxes.E006") for name in missing]
+    return found
+
+
+@register(Tags.compatibility)
 def settings_are_known(**_: Any) -> list[CheckMessage]:
     """A misspelt name would silently leave its default in force."""
     known = {name for name in dir(settings) if name.startswith("SANDBOXHUB_")} | {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sandboxes import errors
@@ -113,15 +113,20 @@ def runtime(asked: str, offered: Sequence[str], allowed: Sequence[str], *, volum
     return asked
 
 
-def image(asked: str, known: Sequence[str], allowed: Sequence[str], *, any_image: bool = False) -> str:
-    """The image of a new lease. ``known``: to the engine, its default first; ``allowed``: to this org (empty: the default only).
+def class_images(given: Mapping[str, str], default: str) -> dict[str, str]:
+    """The image of every class: what is ``given``, or the engine's ``default``."""
+    return {name: given.get(name, default) for name in CLASSES}
+
+
+def image(asked: str, own: str, known: Sequence[str], allowed: Sequence[str], *, any_image: bool = False) -> str:
+    """The image of a new lease. ``own``: the class's; ``known``: to the engine; ``allowed``: to this org.
 
     ``any_image``: what is allowed need not be known.
     """
     asked = asked.strip()
     if not asked:
-        return known[0]
-    if asked != known[0] and asked not in allowed:
+        return own
+    if asked not in allowed:
         raise errors.ImageRefused(f"image {asked!r} is not allowed to this org")
     if asked not in known and not any_image:
         raise errors.ImageRefused(f"there is no image {asked!r}; known: {', '.join(known)}")

@@ -29,7 +29,7 @@ class OrgForm(ModelForm[Org]):
     images = forms.CharField(
         required=False,
         widget=forms.Textarea(attrs={"rows": 4, "cols": 60}),
-        help_text="Images that it may ask for beside the default, one a line.",
+        help_text="Images that it may ask for beside those of the classes, one a line.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Prefetch
 from rest_framework.request import Request
@@ -25,14 +26,14 @@ class OrgViewSet(ApiViewSet):
     def retrieve(self, request: Request) -> Response:
         org = self.org()
         engine = hub().engine
-        default, *others = engine.images()
-        if engine.any_image:
-            others = [image for image in org.images if image != default]
+        known = engine.images()
+        own = policy.class_images(settings.SANDBOXHUB_CLASS_IMAGES, known[0]).values()
+        allowed = [image for image in org.images if engine.any_image or image in known]
         return Response(
             {
                 "org": org.slug,
                 "runtimes": policy.usable_runtimes(tuple(engine.runtimes), org.runtimes),
-                "images": [default, *(image for image in others if image in org.images)],
+                "images": list(dict.fromkeys((*own, *allowed))),
                 "execCeiling": transitions.ceiling(org),
                 "execInUse": transitions.counted(org),
                 "sandboxes": Sandbox.objects.filter(org=org, state__in=PUBLIC).count(),

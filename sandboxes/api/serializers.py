@@ -178,7 +178,7 @@ class StoppedOut(serializers.Serializer[Any]):
 
 class OrgOut(serializers.Serializer[Any]):
     org = serializers.CharField()
-    runtimes = serializers.ListField(child=serializers.CharField(), help_text="That it may ask for, the default first.")
+    runtimes = serializers.ListField(child=serializers.CharField(), help_text="That it may ask for, those of the classes first.")
     images = serializers.ListField(child=serializers.CharField(), help_text="That it may ask for, the default first.")
     execCeiling = serializers.IntegerField()
     execInUse = serializers.IntegerField()

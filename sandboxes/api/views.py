@@ -45,7 +45,10 @@ class LeaseActions(ApiViewSet):
         org = self.org()
         kind = policy.sandbox_class(asked.get("class", ""))
         engine = hub().engine
-        image = policy.image(asked.get("image", ""), engine.images(), org.images, any_image=engine.any_image)
+        known = engine.images()
+        own = policy.class_images(settings.SANDBOXHUB_CLASS_IMAGES, known[0])
+        allowed = (*own.values(), *org.images)
+        image = policy.image(asked.get("image", ""), own[kind.name], known, allowed, any_image=engine.any_image)
         project = policy.slug(asked.get("project", ""))
         if kind.attached and not project:
             raise errors.ProjectRequired(f"class {kind.name} is bound to a project: name one")
