@@ -99,21 +99,26 @@ class Namespace:
 
     def exec(self, pod: str, *argv: str) -> tuple[str, dict[str, Any]]:
         """What the command printed, and the status that ended it."""
-        return asyncio.run(self._exec(pod, argv))
+        return execute(self.api, f"{self.path}/pods/{pod}", *argv)
 
-    async def _exec(self, pod: str, argv: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-        url = f"{self.api.server}{self.path}/pods/{pod}/exec"
-        query = [*(("command", word) for word in argv), ("stdout", "true"), ("stderr", "true")]
-        output, status = bytearray(), {}
-        async with (
-            asyncio.timeout(PATIENCE),
-            aiohttp.ClientSession(headers=self.api.headers) as session,
-            session.ws_connect(url, params=query, ssl=self.api.tls, protocols=["v5.channel.k8s.io"]) as stream,
-        ):
-            async for message in stream:
-                channel, data = message.data[0], message.data[1:]
-                if channel == 3:
-                    status = json.loads(data)
-                else:
-                    output += data
-        return output.decode(), status
+
+def execute(api: Api, pod: str, *argv: str) -> tuple[str, dict[str, Any]]:
+    """Run a command in the pod with the path ``pod``: what it printed, and the status that ended it."""
+    return asyncio.run(_execute(api, pod, argv))
+
+
+async def _execute(api: Api, pod: str, argv: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    query = [*(("command", word) for word in argv), ("stdout", "true"), ("stderr", "true")]
+    output, status = bytearray(), {}
+    async with (
+        asyncio.timeout(PATIENCE),
+        aiohttp.ClientSession(headers=api.headers) as session,
+        session.ws_connect(f"{api.server}{pod}/exec", params=query, ssl=api.tls, protocols=["v5.channel.k8s.io"]) as stream,
+    ):
+        async for message in stream:
+            channel, data = message.data[0], message.data[1:]
+            if channel == 3:
+                status = json.loads(data)
+            else:
+                output += data
+    return output.decode(), status

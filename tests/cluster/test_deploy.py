@@ -26,7 +26,7 @@ _DRY = "?dryRun=All&fieldValidation=Strict"
 
 @pytest.fixture(scope="module")
 def there(kubeconfig: Path) -> Iterator[Deployed]:
-    with deployed(kubeconfig) as there:
+    with deployed(Deployed(kubeconfig)) as there:
         until(lambda: exists(there.api, there.path(there.sandboxes, "serviceaccounts/default")))
         until(lambda: "used" in there.api.get(there.path(there.sandboxes, "resourcequotas/sandboxes"))["status"])
         yield there

@@ -26,7 +26,7 @@ from .pods import restricted_pod
 
 @pytest.fixture(scope="module")
 def there(kubeconfig: Path) -> Iterator[Deployed]:
-    with deployed(kubeconfig) as there:
+    with deployed(Deployed(kubeconfig)) as there:
         until(lambda: exists(there.api, there.path(there.sandboxes, "serviceaccounts/default")))
         yield there
 

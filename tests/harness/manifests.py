@@ -90,9 +90,8 @@ class Deployed:
 
 
 @contextmanager
-def deployed(admin: Path) -> Iterator[Deployed]:
-    """``admin``: the kubeconfig of a cluster's admin. The Deployment is left to who can run it."""
-    there = Deployed(admin)
+def deployed(there: Deployed) -> Iterator[Deployed]:
+    """Apply it, and take it away again. The Deployment is left to who can run it."""
     rest = [manifest for manifest in there.found if manifest["kind"] != "Deployment"]
     try:
         for manifest in rest:

@@ -1,0 +1,190 @@
+"""``deploy/`` whole: two replicas of the control plane as pods of the node, on PostgreSQL, lease sandboxes over the REST API."""
+
+from __future__ import annotations
+
+import base64
+import http.cookiejar
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from harness.client import Api as Client
+from harness.client import Lease
+from harness.manifests import Deployed, Manifest, collection, deployed, one
+from harness.means import missing
+from harness.pods import IMAGE
+from harness.server import ROOT
+from harness.waiting import until
+
+from .faults import Node
+from .pods import execute
+
+HOST = "sandboxes.example.org"
+#: What an ingress controller says of a request.
+FORWARDED = {"X-Forwarded-For": "192.0.2.1", "X-Forwarded-Host": HOST, "X-Forwarded-Proto": "https"}
+_START_MOST = 240.0  #: seconds until both replicas must be ready, on a machine under load
+
+
+class Ingress(Client):
+    """The API of one replica, as an ingress controller passes requests on to it."""
+
+    def request(self, method: str, path: str, **options: Any) -> requests.Response:
+        return super().request(method, path, **{**options, "headers": {**FORWARDED, **options.get("headers", {})}})
+
+
+def on_node(node: Node, *command: str, part: str = "--net") -> list[str]:
+    return ["nsenter", part, "--target", (node.state / "init.pid").read_text().strip(), *command]
+
+
+@contextmanager
+def beside(*command: str) -> Iterator[str]:
+    """The first line that ``command`` prints; it runs meanwhile."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def _image(node: Node, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The control plane's image, of this checkout, is on the node."""
+    for program in ("buildah", "mmdebstrap"):
+        if shutil.which(program) is None:
+            missing(f"there is no {program} to build the control plane's image with")
+    archive = tmp_path_factory.mktemp("image") / "control-plane.tar"
+    subprocess.run([ROOT / "images/build", "control-plane", "--image", archive], check=True)
+    with archive.open("rb") as opened:
+        ctr = ("--mount", "/mnt/bin/ctr", "--namespace", "k8s.io", "images", "import", "-")
+        subprocess.run(on_node(node, *ctr, part="--pid"), stdin=opened, check=True, stdout=subprocess.DEVNULL)
+    archive.unlink()
+
+
+@pytest.fixture(scope="module")
+def address(there: Deployed) -> str:
+    """The node's, which pods and the machine reach."""
+    found = re.fullmatch(r"https://(.*):6443", there.api.server)
+    assert found
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def there(_image: None, kubeconfig: Path) -> Iterator[Deployed]:
+    there = Deployed(kubeconfig)
+    one("ConfigMap", there.found)["data"]["SANDBOXHUB_IMAGE"] = IMAGE
+    with deployed(there):
+        yield there
+
+
+@pytest.fixture(scope="module")
+def control_plane(there: Deployed, node: Node, address: str) -> Iterator[Deployed]:
+    """Both replicas are ready."""
+    bind = f"POSTGRESQL_ADDRESS={address}"
+    with beside(*on_node(node, "env", bind, str(ROOT / "tests/postgresql"), "sh", "-c", 'echo "$DATABASE_URL"; exec sleep 1000000')) as url:
+        values = {"secret_key": secrets.token_urlsafe(48), "database_url": url}
+        data = {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
+        there.api.create(there.path(there.control_plane, "secrets"), {"metadata": {"name": "sandboxhub"}, "data": data})
+        deployment = one("Deployment", there.found)
+        in_this_cluster(deployment, there, address)
+        there.apply(deployment)
+        path = f"{collection(deployment)}/sandboxhub"
+        try:
+            until(lambda: there.api.get(path)["status"].get("readyReplicas") == 2, seconds=_START_MOST)
+        except AssertionError:
+            raise AssertionError("\n".join(map(told, replicas(there)))) from None
+        yield there
+
+
+def in_this_cluster(deployment: Manifest, there: Deployed, address: str) -> None:
+    """What an admin's patch would say here: another namespace, and no kube-proxy, which lets pods reach the API server's Service."""
+    pod = deployment["spec"]["template"]["spec"]
+    changed = {"SANDBOXHUB_NAMESPACE": there.sandboxes, "KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": "6443"}
+    for container in (*pod["initContainers"], *pod["containers"]):
+        kept = [variable for variable in container["env"] if variable["name"] not in changed]
+        container["env"] = kept + [{"name": name, "value": value} for name, value in changed.items()]
+
+
+def replicas(there: Deployed) -> list[dict[str, Any]]:
+    """The pods that are not on their way out."""
+    found = there.api.get(there.path(there.control_plane, "pods"))["items"]
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def log(there: Deployed, pod: dict[str, Any]) -> str:
+    path = there.path(there.control_plane, f"pods/{pod['metadata']['name']}/log?container=server")
+    text: bytes = there.api.get(path)
+    return text.decode()
+
+
+def told(pod: dict[str, Any]) -> str:
+    return f"{pod['metadata']['name']}: {pod['status'].get('initContainerStatuses')} {pod['status'].get('containerStatuses')}"
+
+
+def manage(there: Deployed, *arguments: str) -> str:
+    """As deploy/README.md has it."""
+    name = replicas(there)[0]["metadata"]["name"]
+    command = (".venv/bin/python", "manage.py", *arguments)
+    output, status = execute(there.api, there.path(there.control_plane, f"pods/{name}"), *command)
+    assert status["status"] == "Success", output
+    return output.strip()
+
+
+@contextmanager
+def reached(node: Node, address: str, pod: dict[str, Any]) -> Iterator[str]:
+    """The URL of a replica, on the machine."""
+    script = str(Path(__file__).with_name("forward.py"))
+    with beside(*on_node(node, sys.executable, script, address, pod["status"]["podIP"], "8000")) as port:
+        yield f"http://{address}:{port}"
+
+
+def test_it_leases_sandboxes(control_plane: Deployed, node: Node, address: str):
+    there = control_plane
+    key = manage(there, "createkey", "acme").splitlines()[-1]
+    with ExitStack() as stack:
+        stopped, other = replicas(there)
+        first, second = (Ingress(stack.enter_context(reached(node, address, pod)), key) for pod in (stopped, other))
+        lease = first.create(runtime="gvisor")
+        assert lease.sh("echo $((6 * 7))") == "42\n"
+        same = Lease(second, lease.id, lease.body)  # any replica serves any lease
+        same.write("file", b"kept")
+        assert lease.read("file") == b"kept"
+
+        # A replica that is stopped answers what it has begun.
+        answers: list[dict[str, Any]] = []
+        long = threading.Thread(target=lambda: answers.append(lease.exec(command="touch begun; sleep 8; echo done")))
+        long.start()
+        until(lambda: second.get(same.file("begun")).status_code == 200)
+        there.api.delete(there.path(there.control_plane, f"pods/{stopped['metadata']['name']}"))
+        long.join()
+        assert [answer["stdout"] for answer in answers] == ["done\n"]
+        assert same.read("file") == b"kept"
+        same.end(purge=True)
+        assert lease.container not in [pod["metadata"]["name"] for pod in there.api.get(there.path(there.sandboxes, "pods"))["items"]]
+
+
+def test_it_warns_that_sandboxes_get_out(control_plane: Deployed, node: Node, address: str):
+    there = control_plane
+    pod = replicas(there)[0]
+    until(lambda: "Sandboxes are not cut off from the network" in log(there, pod), seconds=_START_MOST)
+    code = "from django.contrib.auth import get_user_model as u; u().objects.create_superuser('ann', password='correct horse battery')"
+    manage(there, "shell", "-c", code)
+    with reached(node, address, pod) as url, requests.Session() as browser:
+        browser.headers |= {**FORWARDED, "Referer": f"https://{HOST}/"}
+        browser.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(secure_protocols=("http", "https")))  # TLS ends before it
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get(f"{url}/admin/login/", timeout=60).text)
+        assert token
+        fields = {"username": "ann", "password": "correct horse battery", "csrfmiddlewaretoken": token[1]}
+        browser.post(f"{url}/admin/login/", fields, timeout=60, allow_redirects=False).raise_for_status()
+        page = browser.get(f"{url}/admin/", timeout=60).text
+    assert "Sandboxes are not cut off from the network" in page
+    assert "the API server (" in page
