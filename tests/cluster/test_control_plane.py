@@ -10,16 +10,18 @@ import shutil
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import requests
 from harness.client import Api as Client
 from harness.client import Lease
-from harness.manifests import Deployed, Manifest, collection, deployed, one
+from harness.manifests import Deployed, Manifest, deployed, one
 from harness.means import missing
 from harness.pods import IMAGE
 from harness.server import ROOT
@@ -97,11 +99,7 @@ def control_plane(there: Deployed, node: Node, address: str) -> Iterator[Deploye
         deployment = one("Deployment", there.found)
         in_this_cluster(deployment, there, address)
         there.apply(deployment)
-        path = f"{collection(deployment)}/sandboxhub"
-        try:
-            until(lambda: there.api.get(path)["status"].get("readyReplicas") == 2, seconds=_START_MOST)
-        except AssertionError:
-            raise AssertionError("\n".join(map(told, replicas(there)))) from None
+        both(there)
         yield there
 
 
@@ -115,9 +113,27 @@ def in_this_cluster(deployment: Manifest, there: Deployed, address: str) -> None
 
 
 def replicas(there: Deployed) -> list[dict[str, Any]]:
-    """The pods that are not on their way out."""
-    found = there.api.get(there.path(there.control_plane, "pods"))["items"]
-    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+    """The pods of the server."""
+    found: list[dict[str, Any]] = there.api.get(there.path(there.control_plane, "pods"))["items"]
+    return found
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    conditions = {condition["type"]: condition["status"] for condition in pod["status"].get("conditions", ())}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+
+def both(there: Deployed) -> list[dict[str, Any]]:
+    """Two replicas that are ready."""
+
+    def ready() -> list[dict[str, Any]]:
+        found = [pod for pod in replicas(there) if is_ready(pod)]
+        return found if len(found) == 2 else []
+
+    try:
+        return until(ready, seconds=_START_MOST)
+    except AssertionError:
+        raise AssertionError("\n".join(map(told, replicas(there)))) from None
 
 
 def log(there: Deployed, pod: dict[str, Any]) -> str:
@@ -130,11 +146,10 @@ def told(pod: dict[str, Any]) -> str:
     return f"{pod['metadata']['name']}: {pod['status'].get('initContainerStatuses')} {pod['status'].get('containerStatuses')}"
 
 
-def manage(there: Deployed, *arguments: str) -> str:
+def manage(there: Deployed, pod: dict[str, Any], *arguments: str) -> str:
     """As deploy/README.md has it."""
-    name = replicas(there)[0]["metadata"]["name"]
     command = (".venv/bin/python", "manage.py", *arguments)
-    output, status = execute(there.api, there.path(there.control_plane, f"pods/{name}"), *command)
+    output, status = execute(there.api, there.path(there.control_plane, f"pods/{pod['metadata']['name']}"), *command)
     assert status["status"] == "Success", output
     return output.strip()
 
@@ -149,9 +164,9 @@ def reached(node: Node, address: str, pod: dict[str, Any]) -> Iterator[str]:
 
 def test_it_leases_sandboxes(control_plane: Deployed, node: Node, address: str):
     there = control_plane
-    key = manage(there, "createkey", "acme").splitlines()[-1]
+    stopped, other = both(there)
+    key = manage(there, other, "createkey", "acme").splitlines()[-1]
     with ExitStack() as stack:
-        stopped, other = replicas(there)
         first, second = (Ingress(stack.enter_context(reached(node, address, pod)), key) for pod in (stopped, other))
         lease = first.create(runtime="gvisor")
         assert lease.sh("echo $((6 * 7))") == "42\n"
@@ -174,17 +189,19 @@ def test_it_leases_sandboxes(control_plane: Deployed, node: Node, address: str):
 
 def test_it_warns_that_sandboxes_get_out(control_plane: Deployed, node: Node, address: str):
     there = control_plane
-    pod = replicas(there)[0]
+    pod = both(there)[0]
     until(lambda: "Sandboxes are not cut off from the network" in log(there, pod), seconds=_START_MOST)
     code = "from django.contrib.auth import get_user_model as u; u().objects.create_superuser('ann', password='correct horse battery')"
-    manage(there, "shell", "-c", code)
-    with reached(node, address, pod) as url, requests.Session() as browser:
-        browser.headers |= {**FORWARDED, "Referer": f"https://{HOST}/"}
-        browser.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(secure_protocols=("http", "https")))  # TLS ends before it
-        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get(f"{url}/admin/login/", timeout=60).text)
+    manage(there, pod, "shell", "-c", code)
+    secure = http.cookiejar.DefaultCookiePolicy(secure_protocols=("http", "https"))  # TLS ends ahead of it
+    cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar(secure))
+    browser = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
+    browser.addheaders = [*FORWARDED.items(), ("Referer", f"https://{HOST}/")]
+    with reached(node, address, pod) as url:
+        form = browser.open(f"{url}/admin/login/", timeout=60).read().decode()
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form)
         assert token
-        fields = {"username": "ann", "password": "correct horse battery", "csrfmiddlewaretoken": token[1]}
-        browser.post(f"{url}/admin/login/", fields, timeout=60, allow_redirects=False).raise_for_status()
-        page = browser.get(f"{url}/admin/", timeout=60).text
+        fields = {"username": "ann", "password": "correct horse battery", "csrfmiddlewaretoken": token[1], "next": "/admin/"}
+        page = browser.open(f"{url}/admin/login/", urlencode(fields).encode(), timeout=60).read().decode()
     assert "Sandboxes are not cut off from the network" in page
     assert "the API server (" in page
