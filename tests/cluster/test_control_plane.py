@@ -6,7 +6,6 @@ import base64
 import http.cookiejar
 import re
 import secrets
-import shutil
 import subprocess
 import sys
 import threading
@@ -22,12 +21,12 @@ import requests
 from harness.client import Api as Client
 from harness.client import Lease
 from harness.manifests import Deployed, Manifest, deployed, one
-from harness.means import missing
 from harness.pods import IMAGE
 from harness.server import ROOT
 from harness.waiting import until
 
 from .faults import Node
+from .fixtures import bring_image
 from .pods import execute
 
 HOST = "sandboxes.example.org"
@@ -43,8 +42,9 @@ class Ingress(Client):
         return super().request(method, path, **{**options, "headers": {**FORWARDED, **options.get("headers", {})}})
 
 
-def on_node(node: Node, *command: str, part: str = "--net") -> list[str]:
-    return ["nsenter", part, "--target", (node.state / "init.pid").read_text().strip(), *command]
+def on_node(node: Node, *command: str) -> list[str]:
+    """``command`` in the node's network."""
+    return ["nsenter", "--net", "--target", (node.state / "init.pid").read_text().strip(), *command]
 
 
 @contextmanager
@@ -59,20 +59,6 @@ def beside(*command: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def _image(node: Node, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The control plane's image, of this checkout, is on the node."""
-    for program in ("buildah", "mmdebstrap"):
-        if shutil.which(program) is None:
-            missing(f"there is no {program} to build the control plane's image with")
-    archive = tmp_path_factory.mktemp("image") / "control-plane.tar"
-    subprocess.run([ROOT / "images/build", "control-plane", "--image", archive], check=True)
-    with archive.open("rb") as opened:
-        ctr = ("--mount", "/mnt/bin/ctr", "--namespace", "k8s.io", "images", "import", "-")
-        subprocess.run(on_node(node, *ctr, part="--pid"), stdin=opened, check=True, stdout=subprocess.DEVNULL)
-    archive.unlink()
-
-
-@pytest.fixture(scope="module")
 def address(there: Deployed) -> str:
     """The node's, which pods and the machine reach."""
     found = re.fullmatch(r"https://(.*):6443", there.api.server)
@@ -81,9 +67,14 @@ def address(there: Deployed) -> str:
 
 
 @pytest.fixture(scope="module")
-def there(_image: None, kubeconfig: Path) -> Iterator[Deployed]:
+def there(kubeconfig: Path, node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """All but the replicas, whose image is on the node."""
     there = Deployed(kubeconfig)
-    one("ConfigMap", there.found)["data"]["SANDBOXHUB_IMAGE"] = IMAGE
+    server = one("Deployment", there.found)["spec"]["template"]["spec"]["containers"][0]
+    assert bring_image(node, "control-plane", tmp_path_factory.mktemp("archive")) == server["image"]
+    settings = one("ConfigMap", there.found)["data"]
+    settings["SANDBOXHUB_IMAGE"] = IMAGE
+    del settings["SANDBOXHUB_CLASS_IMAGES"]  # test_class_image.py has them
     with deployed(there):
         yield there
 
