@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const reachTimeout = 3 * time.Second
+const reachTimeout = 5 * time.Second
 
 // runReach writes those of the TCP addresses that take a connection, one a line. The control plane runs it to find out whether a sandbox
 // gets where it should not.
