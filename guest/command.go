@@ -18,6 +18,7 @@ type command struct {
 	child  *child
 	window window
 	in     *inbox // nil without stdin
+	full   bool   // stdin was
 
 	pty      bool
 	lasting  bool          // not the connection's, nor STOPALL's, to end
@@ -72,7 +73,7 @@ func (c *conn) startCommand(f frame) error {
 		return nil
 	}
 	if s.stdin {
-		k.in = newInbox(&c.pool, stdinWindow)
+		k.in = newInbox(&c.pool, inputWindow)
 	}
 	c.add(f.stream, k)
 	c.mu.Lock()
@@ -236,25 +237,6 @@ func (k *command) mayStart() error {
 	return nil
 }
 
-// feed moves the inbox to stdin.
-func (k *command) feed() {
-	defer k.c.g.fds.put(1)
-	defer k.stdin.Close()
-	for {
-		chunk, more, ok := k.in.pop()
-		if !ok || !more {
-			return
-		}
-		if _, err := k.stdin.Write(chunk); err != nil { // the reader has gone
-			k.in.abandon()
-			k.c.sendCredit(k.id, k.in.grant())
-			return
-		}
-		k.in.consumed(len(chunk))
-		k.c.sendCredit(k.id, k.in.grant())
-	}
-}
-
 // drain waits until all that was in the pipes when the main process ended has been sent.
 func (k *command) drain() {
 	deadline := time.NewTimer(drainTime)
@@ -284,9 +266,7 @@ func (k *command) data(p []byte) error {
 	if err := k.in.push(p); err != nil {
 		return err
 	}
-	if k.in.isDead() {
-		k.c.sendCredit(k.id, k.in.grant())
-	}
+	k.c.sendCredit(k.id, k.in.grant())
 	return nil
 }
 

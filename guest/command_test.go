@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,7 +111,10 @@ func TestRelativePathsStartAtTheWorkdir(t *testing.T) {
 func TestStdinIsStreamedAndHalfClosed(t *testing.T) {
 	_, c := startGuest(t)
 	s := c.start(spec{argv: []string{"cat"}, stdin: true})
-	data := bytes.Repeat([]byte("0123456789abcdef"), 200<<10)
+	var data []byte
+	for i := range uint32(800 << 10) {
+		data = binary.BigEndian.AppendUint32(data, i)
+	}
 	s.write(data)
 	s.eof()
 	if got := s.wait(); got != (exit{}) || !bytes.Equal(s.out, data) {

@@ -1,24 +1,23 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // conn is one connection: it owns its streams, and the subtrees of its commands, also of released ones.
 type conn struct {
 	g      *guest
 	frames *frameReader
-	w      io.Writer
+	out    syscall.RawConn
 	closer func()
 
 	wmu  sync.Mutex // one frame at a time
-	wbuf []byte     // the frame that a command's output is read into; used under wmu
+	wbuf []byte     // see room; used under wmu
 
 	gone     chan struct{} // closed when the connection is
 	closing  sync.Once
@@ -51,10 +50,10 @@ const (
 	maxReason   = 1 << 10 // bytes of text in EXIT
 )
 
-func newConn(g *guest, r io.Reader, w io.Writer, closer func()) *conn {
+func newConn(g *guest, r readable, w *os.File, closer func()) *conn {
 	return &conn{
-		g: g, frames: newFrameReader(bufio.NewReaderSize(r, maxFrame)), w: w, closer: closer,
-		wbuf: make([]byte, headerSize+maxFrame), gone: make(chan struct{}), slots: make(chan struct{}, readBuffers),
+		g: g, frames: newFrameReader(newSource(r, &g.lingering)), out: rawConn(w), closer: closer,
+		gone: make(chan struct{}), slots: make(chan struct{}, readBuffers),
 		streams: map[uint32]stream{}, commands: map[*command]struct{}{},
 	}
 }
@@ -82,9 +81,17 @@ func (c *conn) send(kind byte, id uint32, e encoder) {
 	c.write(e.seal(kind, id))
 }
 
+// room is where n bytes of a frame's payload go, in wbuf behind the header. Called under wmu.
+func (c *conn) room(n int) []byte {
+	if len(c.wbuf) < headerSize+n {
+		c.wbuf = make([]byte, max(headerSize+n, firstBuffer))
+	}
+	return c.wbuf[headerSize : headerSize+n]
+}
+
 // write is called under wmu.
 func (c *conn) write(b []byte) {
-	if _, err := c.w.Write(b); err != nil {
+	if c.g.lingering.write(c.out, b) != nil {
 		c.close()
 	}
 }

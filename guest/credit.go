@@ -9,8 +9,7 @@ import "sync"
 const (
 	inputCredit = 4 << 10 // every stream that takes DATA has this much from its opening frame on
 	firstWindow = 64 << 10
-	stdinWindow = 256 << 10
-	writeWindow = 1 << 20
+	inputWindow = 1 << 20
 	creditSum   = 4 << 20
 	poolSize    = creditSum - maxStreams*inputCredit
 	maxWindow   = creditSum // the largest window that a client may open

@@ -12,7 +12,7 @@ const (
 	maxVersion = 1
 
 	headerSize = 9
-	maxFrame   = 64 << 10 // payload of every frame but START
+	maxFrame   = 256 << 10 // payload of every frame but START
 	maxStart   = 1 << 20
 	maxStreams = 512
 )
@@ -76,34 +76,81 @@ type frame struct {
 	payload []byte // valid until the next frame is read
 }
 
-// frameReader reads frames into one buffer; only a START longer than that buffer is given memory of its own.
+// frameReader reads as many frames at once as there are; only a START longer than its buffer is given memory of its own.
 type frameReader struct {
-	r    io.Reader
-	head [headerSize]byte
-	buf  []byte
+	r          io.Reader
+	buf        []byte
+	begin, end int // what was read and not returned
 }
 
+const (
+	firstBuffer = 64 << 10
+	largeBuffer = headerSize + maxFrame // holds any frame
+)
+
 func newFrameReader(r io.Reader) *frameReader {
-	return &frameReader{r: r, buf: make([]byte, maxFrame)}
+	return &frameReader{r: r, buf: make([]byte, firstBuffer)}
 }
 
 // next returns a protocolError for a frame that is too long, and the reader's error otherwise.
 func (f *frameReader) next() (frame, error) {
-	if _, err := io.ReadFull(f.r, f.head[:]); err != nil {
+	if err := f.need(headerSize); err != nil {
 		return frame{}, err
 	}
-	n := binary.BigEndian.Uint32(f.head[:])
-	fr := frame{kind: f.head[4], stream: binary.BigEndian.Uint32(f.head[5:])}
+	head := f.take(headerSize)
+	n := binary.BigEndian.Uint32(head)
+	fr := frame{kind: head[4], stream: binary.BigEndian.Uint32(head[5:])}
 	switch {
 	case n <= maxFrame:
-		fr.payload = f.buf[:n]
+		if err := f.need(int(n)); err != nil {
+			return fr, endWithin(err)
+		}
+		fr.payload = f.take(int(n))
 	case n <= maxStart && fr.kind == tStart:
 		fr.payload = make([]byte, n)
+		have := copy(fr.payload, f.take(min(int(n), f.end-f.begin)))
+		_, err := io.ReadFull(f.r, fr.payload[have:])
+		return fr, endWithin(err)
 	default:
 		return fr, protocolError(fmt.Sprintf("frame 0x%02x of %d bytes is too long", fr.kind, n))
 	}
-	_, err := io.ReadFull(f.r, fr.payload)
-	return fr, err
+	return fr, nil
+}
+
+func (f *frameReader) take(n int) []byte {
+	f.begin += n
+	return f.buf[f.begin-n : f.begin]
+}
+
+// need reads until n bytes are there. It returns io.EOF only when there is nothing.
+func (f *frameReader) need(n int) error {
+	if f.end-f.begin >= n {
+		return nil
+	}
+	rest := f.buf[f.begin:f.end]
+	if n > len(f.buf) || f.end == len(f.buf) && len(f.buf) < largeBuffer { // filled, it is too small for what comes
+		f.buf = make([]byte, largeBuffer)
+	}
+	f.begin, f.end = 0, copy(f.buf, rest)
+	for f.end < n {
+		got, err := f.r.Read(f.buf[f.end:])
+		f.end += got
+		if err != nil && f.end < n {
+			if f.end > 0 {
+				return endWithin(err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// endWithin is how the end of the input is called in the middle of a frame.
+func endWithin(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // protocolError is a violation after which the connection is closed.

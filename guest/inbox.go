@@ -9,6 +9,7 @@ type inbox struct {
 
 	mu     sync.Mutex
 	cond   *sync.Cond
+	direct func(p []byte) int // takes what it can without waiting; nil if nothing may pass by the queue
 	chunks [][]byte
 	held   int // bytes that came and were not consumed
 	credit int // bytes that may still come
@@ -43,6 +44,11 @@ func (b *inbox) push(p []byte) error {
 	if b.dead || b.closed {
 		return nil
 	}
+	if b.direct != nil && b.held == 0 {
+		if p = p[b.direct(p):]; len(p) == 0 {
+			return nil
+		}
+	}
 	b.held += len(p)
 	// The last chunk is filled up first, so that many small frames cannot take more memory than their bytes.
 	if n := len(b.chunks); n > 0 {
@@ -56,6 +62,13 @@ func (b *inbox) push(p []byte) error {
 	}
 	b.cond.Broadcast()
 	return nil
+}
+
+// passBy lets DATA go straight to the consumer while nothing is queued.
+func (b *inbox) passBy(direct func(p []byte) int) {
+	b.mu.Lock()
+	b.direct = direct
+	b.mu.Unlock()
 }
 
 func (b *inbox) pushEOF() error {
@@ -114,7 +127,7 @@ func (b *inbox) grant() uint32 {
 		b.window = min(2*b.window, b.max)
 	}
 	n := b.window - b.credit - b.held
-	if n < b.window/4 && b.credit > 0 {
+	if n < b.window/2 && b.credit > 0 {
 		return 0
 	}
 	room := inputCredit + b.drawn - b.credit - b.held
@@ -141,10 +154,4 @@ func (b *inbox) close() {
 	b.pool.put(b.drawn)
 	b.drawn, b.held, b.chunks = 0, 0, nil
 	b.cond.Broadcast()
-}
-
-func (b *inbox) isDead() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.dead
 }

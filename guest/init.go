@@ -21,12 +21,13 @@ import (
 
 // guest is the state of init.
 type guest struct {
-	bootID   string
-	identity *identity
-	files    *workspace
-	procs    *processes
-	sweeper  *sweeper
-	fds      *budget
+	bootID    string
+	identity  *identity
+	files     *workspace
+	procs     *processes
+	sweeper   *sweeper
+	fds       *budget
+	lingering lingering
 
 	starting   chan struct{} // a place for every start in flight
 	startBytes atomic.Int64

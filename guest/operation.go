@@ -33,7 +33,7 @@ func (c *conn) startOperation(f frame) error {
 		return err
 	}
 	if f.kind == tWrite {
-		o.in = newInbox(&c.pool, writeWindow)
+		o.in = newInbox(&c.pool, inputWindow)
 	}
 	c.add(f.stream, o)
 	if o.in != nil {

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 func TestHelloTellsTheTerms(t *testing.T) {
@@ -121,6 +124,37 @@ func TestRefusedFramesLeaveTheConnectionAlone(t *testing.T) {
 	}
 	if got := c.sh("exit 2").wait(); got != (exit{0, 2, ""}) {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestFramesOfEverySizeInEverySplit(t *testing.T) {
+	var sent []byte
+	sizes := []int{0, 1, 100, firstBuffer - headerSize, firstBuffer, 7, maxFrame - 1, maxFrame, maxFrame, 3, maxFrame}
+	for i, n := range sizes {
+		sent = append(sent, newFrame(n).raw(strings.Repeat(string(rune('a'+i)), n)).seal(tData, uint32(i))...)
+	}
+	sent = append(sent, newFrame(0).raw(strings.Repeat("s", maxStart)).seal(tStart, 77)...)
+	sent = append(sent, newFrame(0).seal(tEOF, 78)...)
+	for name, reader := range map[string]io.Reader{
+		"whole": bytes.NewReader(sent), "halves": iotest.HalfReader(bytes.NewReader(sent)),
+		"bytes": iotest.OneByteReader(bytes.NewReader(sent)), "end with data": iotest.DataErrReader(bytes.NewReader(sent)),
+	} {
+		frames := newFrameReader(reader)
+		for i, n := range sizes {
+			f, err := frames.next()
+			if err != nil || f.stream != uint32(i) || string(f.payload) != strings.Repeat(string(rune('a'+i)), n) {
+				t.Fatalf("%s: frame %d has %d bytes (%v)", name, i, len(f.payload), err)
+			}
+		}
+		if f, err := frames.next(); err != nil || f.kind != tStart || len(f.payload) != maxStart {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if f, err := frames.next(); err != nil || f.stream != 78 {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := frames.next(); err != io.EOF {
+			t.Fatalf("%s: %v after the last frame", name, err)
+		}
 	}
 }
 

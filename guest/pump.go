@@ -64,6 +64,48 @@ func closeFiles(files ...*os.File) {
 	}
 }
 
+// growPipe is for a pipe that was full. The kernel may refuse: all pipes of a user share a limit.
+func growPipe(raw syscall.RawConn) {
+	_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe) })
+}
+
+const (
+	firstPipe = 64 << 10 // as it is made
+	largePipe = 256 << 10
+)
+
+// feed moves the inbox to stdin.
+func (k *command) feed() {
+	defer k.c.g.fds.put(1)
+	defer k.stdin.Close()
+	raw := rawConn(k.stdin)
+	k.in.passBy(k.writeNow)
+	for {
+		chunk, more, ok := k.in.pop()
+		if !ok || !more {
+			return
+		}
+		if err := k.c.g.lingering.write(raw, chunk); err != nil { // the reader has gone
+			k.in.abandon()
+			k.c.sendCredit(k.id, k.in.grant())
+			return
+		}
+		k.in.consumed(len(chunk))
+		k.c.sendCredit(k.id, k.in.grant())
+	}
+}
+
+// writeNow writes to stdin what goes there without waiting. What fails is left to feed.
+func (k *command) writeNow(p []byte) (n int) {
+	raw := rawConn(k.stdin)
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.Write(int(fd), p) })
+	if n < len(p) && !k.full {
+		k.full = true
+		growPipe(raw)
+	}
+	return max(n, 0)
+}
+
 // output moves one pipe to the connection. It holds no memory of its own: data is read only when it may be sent, straight
 // into the connection's frame.
 type output struct {
@@ -71,17 +113,22 @@ type output struct {
 	kind     byte
 	f        *os.File
 	raw      syscall.RawConn
+	flowing  bool          // it filled its pipe at least once
 	moved    uint64        // bytes sent; under conn.wmu
 	eof      bool          // under conn.wmu
 	progress chan struct{} // filled after each change of the two
 }
 
 func newOutput(k *command, kind byte, f *os.File) *output {
+	return &output{k: k, kind: kind, f: f, raw: rawConn(f), progress: make(chan struct{}, 1)}
+}
+
+func rawConn(f syscall.Conn) syscall.RawConn {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		panic(err) // only for a nil file
 	}
-	return &output{k: k, kind: kind, f: f, raw: raw, progress: make(chan struct{}, 1)}
+	return raw
 }
 
 func (o *output) run() {
@@ -115,7 +162,7 @@ func (o *output) readable() bool {
 	data := false
 	err := o.raw.Read(func(fd uintptr) bool {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if n, err := unix.Poll(p, 0); err != nil || n == 0 {
+		if !o.k.c.g.lingering.poll(p, o.flowing) {
 			return false
 		}
 		data = p[0].Revents&unix.POLLIN != 0
@@ -133,7 +180,7 @@ func (o *output) move() (n int, more, stalled bool) {
 	if allowed == 0 {
 		return 0, true, true
 	}
-	n, err := o.read(c.wbuf[headerSize : headerSize+allowed])
+	n, err := o.read(c.room(allowed))
 	o.k.window.giveBack(allowed - max(n, 0))
 	if n <= 0 {
 		return 0, err == syscall.EAGAIN || err == syscall.EINTR, false
@@ -141,6 +188,10 @@ func (o *output) move() (n int, more, stalled bool) {
 	c.write(encoder(c.wbuf[:headerSize+n]).seal(o.kind, o.k.id))
 	o.moved += uint64(n)
 	o.noteProgress()
+	if n >= firstPipe && !o.flowing {
+		o.flowing = true
+		growPipe(o.raw)
+	}
 	return n, true, false
 }
 

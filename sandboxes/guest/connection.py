@@ -10,12 +10,14 @@ from sandboxes.engine.base import ByteStream
 from sandboxes.errors import GuestLost
 from sandboxes.guest import protocol as wire
 from sandboxes.guest.flow import MAX_STREAMS, Budget, Waiters
-from sandboxes.guest.protocol import HEADER, Parser, Send, Violation
+from sandboxes.guest.protocol import HEADER, MAX_FRAME, Parser, Send, Violation
 
 #: Bytes of frames that may still come for a stream that has ended, besides output within its credit.
 _LATE_PER_STREAM = 4 << 10
 _LATE_AT_MOST = 64 << 20
 _REQUESTS_AT_ONCE = 8
+#: Pieces of input of this many bytes belong to a flow, and more is likely to come.
+_FLOW_PIECE = 16 << 10
 
 
 class Stream(Protocol):
@@ -48,6 +50,9 @@ class Connection:
         self._max_streams = MAX_STREAMS
         self._slot_free = Waiters()
         self._late = 0  # bytes that released streams may still send
+        self._input: list[memoryview] = []  # of one DATA frame that is not sent yet
+        self._input_size = 0
+        self._input_stream = 0
 
     # Receiver
 
@@ -90,8 +95,34 @@ class Connection:
 
     def send(self, kind: Send, stream: int, payload: bytes | memoryview = b"") -> None:
         """Queue a frame; without effect once the connection has ended."""
+        self._flush()
         if self.reason is None:
             self._stream.write(b"".join((HEADER.pack(len(payload), kind, stream), payload)))
+
+    def send_input(self, stream: int, data: memoryview) -> None:
+        """Queue at most ``MAX_FRAME`` bytes of DATA, which must not change.
+
+        What a flow brings in one turn of the loop goes as one frame, since each costs the guest, and what it feeds, a wake-up.
+        """
+        if stream != self._input_stream or self._input_size + len(data) > MAX_FRAME:
+            self._flush()
+        if not self._input:
+            if len(data) < _FLOW_PIECE:
+                self.send(Send.DATA, stream, data)
+                return
+            self._input_stream = stream
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._input.append(data)
+        self._input_size += len(data)
+        if self._input_size == MAX_FRAME:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._input:
+            if self.reason is None:
+                self._stream.write(b"".join((HEADER.pack(self._input_size, Send.DATA, self._input_stream), *self._input)))
+            self._input.clear()
+            self._input_size = 0
 
     async def drain(self) -> None:
         await self._stream.drain()

@@ -267,7 +267,7 @@ class Upload(StatOperation):
                 await self._changed.wait()
                 continue
             self._credit -= size
-            self._connection.send(Send.DATA, self._number, rest[:size])
+            self._connection.send_input(self._number, rest[:size])
             rest = rest[size:]
             await self._connection.drain()
 

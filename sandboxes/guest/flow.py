@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from sandboxes.guest.protocol import MAX_FRAME, Violation
+from sandboxes.guest.protocol import Violation
 
 #: Bytes of credit given out on a connection, all streams together.
 TOTAL = 4 << 20
@@ -13,7 +13,10 @@ TOTAL = 4 << 20
 FLOOR = 2 << 10
 MAX_STREAMS = 512
 _SHARED = TOTAL - MAX_STREAMS * FLOOR
+#: What a window shrinks to when others need room.
+_SMALL_WINDOW = 64 << 10
 _SMALL_PIECE = 4 << 10
+_PIECE = 64 << 10
 _MANY_PIECES = 64
 
 
@@ -90,11 +93,12 @@ class Window:
     def consumed(self, amount: int, *, drained: bool) -> int:
         """Note that ``amount`` bytes were read, all that had come if ``drained``. Returns the credit to give back now, often 0."""
         self._consumed += amount
-        if not self._open or self._consumed * 4 < self.size:
+        share = 2 if self.size == self._limit else 4  # each top-up wakes the guest; a small window cannot wait for half of it
+        if not self._open or self._consumed * share < self.size:
             return 0
         credit, self._consumed = self._consumed, 0
         if self._budget.scarce:
-            less = min(credit, max(self.size - MAX_FRAME, 0))
+            less = min(credit, max(self.size - _SMALL_WINDOW, 0))
             self._budget.give_back(less)
             self.size -= less
             credit -= less
@@ -126,7 +130,7 @@ class Pieces:
         size = len(data)
         self.size += size
         last = self._last.get(fd)
-        if last is not None and len(last) + size <= MAX_FRAME and (self._queue[-1][1] is last or len(self._queue) > _MANY_PIECES):
+        if last is not None and len(last) + size <= _PIECE and (self._queue[-1][1] is last or len(self._queue) > _MANY_PIECES):
             last += data
         elif size <= _SMALL_PIECE:
             self._last[fd] = piece = bytearray(data)

@@ -274,7 +274,7 @@ class Process:
         size = min(len(data), self._credit, MAX_FRAME)
         if size:
             self._credit -= size
-            self._connection.send(Send.DATA, self._number, data[:size])
+            self._connection.send_input(self._number, data[:size])
         return size
 
     def _give_credit(self, amount: int) -> None:

@@ -11,7 +11,7 @@ from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 VERSION = 1
-MAX_FRAME = 65_536
+MAX_FRAME = 256 << 10  #: bytes of payload, but for START
 MAX_START = 1 << 20
 
 HEADER = struct.Struct(">IBI")

@@ -11,7 +11,7 @@ from sandboxes.engine.base import Receiver
 
 #: One receive buffer for all streams of a thread, because a loop fills and empties it within one call. It stays in the
 #: processor's cache, and a thousand idle connections hold no memory for reading.
-_RECEIVE_SIZE = 256 << 10
+_RECEIVE_SIZE = 512 << 10
 _HIGH_WATER = 256 << 10
 _LOW_WATER = 64 << 10
 _SEND_BUFFER = 1 << 20  # the kernel caps it for the unprivileged
@@ -108,6 +108,13 @@ class SocketStream(asyncio.BufferedProtocol):
             self._receiver.stream_lost(self._lost)
         if self._on_close is not None:
             asyncio.get_running_loop().call_soon(self._on_close)  # the transport closes the socket when this returns
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Our end, and the one that becomes a guest's stdin and stdout: what is written to it waits in its own buffer."""
+    ours, theirs = socket.socketpair()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+    return ours, theirs
 
 
 async def open_socket_stream(sock: socket.socket, *, on_close: Callable[[], None] | None = None) -> SocketStream:

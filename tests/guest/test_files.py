@@ -87,7 +87,7 @@ async def test_mkdir_remove_rename(scripted: Scripted) -> None:
 
 async def test_a_path_that_no_frame_can_carry(scripted: Scripted) -> None:
     guest, _ = scripted
-    for call in (guest.stat(bytes(70_000)), guest.read(bytes(70_000)), guest.write(bytes(70_000), chunks())):
+    for call in (guest.stat(bytes(wire.MAX_FRAME)), guest.read(bytes(wire.MAX_FRAME)), guest.write(bytes(wire.MAX_FRAME), chunks())):
         with pytest.raises(FileError) as caught:
             await call
         assert caught.value.errno == errno.ENAMETOOLONG

@@ -157,13 +157,29 @@ async def test_writes_within_the_credit_and_stops_at_exit(scripted: Scripted) ->
     assert len((await peer.expect(Send.DATA)).payload) == 4096
     await pong(guest, peer)
     peer.send(wire.CREDIT, frame.stream, struct.pack(">I", 70_000))
-    assert len((await peer.expect(Send.DATA)).payload) == 65_536
-    assert len((await peer.expect(Send.DATA)).payload) == 70_000 - 65_536
+    assert len((await peer.expect(Send.DATA)).payload) == 70_000
     peer.send(wire.EXIT, frame.stream, exit_payload())
     await writing
     await process.write(b"dropped")
     process.close_stdin()
     await pong(guest, peer)
+
+
+async def test_large_writes_share_frames_and_keep_their_order(scripted: Scripted) -> None:
+    guest, peer = scripted
+    process, frame = await start(guest, peer, WITH_STDIN)
+    peer.send(wire.CREDIT, frame.stream, struct.pack(">I", 1 << 20))
+    await pong(guest, peer)
+    written = b"".join(bytes([n]) * size for n, size in enumerate([65_536, 65_536, 10, 131_000, 65_536, 1]))
+    for n in range(6):
+        await process.write(bytes([n]) * written.count(n))
+    process.close_stdin()
+    sent = []
+    while (got := await peer.receive()).kind == Send.DATA:
+        sent.append(got.payload)
+    assert got.kind == Send.EOF
+    assert b"".join(sent) == written
+    assert len(sent) == 2 and max(map(len, sent)) <= wire.MAX_FRAME
 
 
 async def test_a_cancelled_write_leaves_the_stream_usable(scripted: Scripted) -> None:

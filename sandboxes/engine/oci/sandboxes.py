@@ -21,6 +21,7 @@ from sandboxes.engine.oci.runtime import RuntimeProgram, last_error
 from sandboxes.engine.oci.storage import Storage
 from sandboxes.engine.tasks import finish
 from sandboxes.errors import EngineError, StartFailed
+from sandboxes.guest.transport import socket_pair
 
 _log = logging.getLogger(__name__)
 _KILL_TIMEOUT = 15.0  # seconds
@@ -85,7 +86,7 @@ class Sandboxes:
         )
         record = bundles.spec_record(wanted, root.path, guest)
         await finish(asyncio.to_thread(bundle.make, record, spec.build(wanted, place)))
-        ours, theirs = socket.socketpair()
+        ours, theirs = socket_pair()
         try:
             with theirs, bundle.log.open("ab") as log:
                 started = await runtime.start(wanted.name, bundle.path, bundle.pid_file, stdio=theirs.fileno(), log=log.fileno())

@@ -10,7 +10,7 @@ from sandboxes.engine.base import ByteStream
 from sandboxes.engine.oci import process
 from sandboxes.engine.oci.runtime import RuntimeProgram, last_error
 from sandboxes.errors import EngineError
-from sandboxes.guest.transport import SocketStream, open_socket_stream
+from sandboxes.guest.transport import SocketStream, open_socket_stream, socket_pair
 
 _ANSWER_TIMEOUT = 30.0  # seconds; a sandbox that starts among many others on a busy host takes its time
 
@@ -44,7 +44,7 @@ class Streams:
             stream.close()
 
     async def _exec(self, name: str, runtime: RuntimeProgram) -> ByteStream:
-        ours, theirs = socket.socketpair()
+        ours, theirs = socket_pair()
         log = os.memfd_create("exec", os.MFD_CLOEXEC)
         try:
             with theirs:
