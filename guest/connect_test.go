@@ -116,8 +116,8 @@ func TestArgumentsAreChecked(t *testing.T) {
 			t.Errorf("%q: %+v", arg, o)
 		}
 	}
-	o, err := parseInit([]string{"--workdir", "/work/", "--uid", "1", "--gid", "2", "--stdio"})
-	if err != nil || o != (options{"/work", 1, 2, true, "@guest"}) {
+	o, err := parseInit([]string{"--workdir", "/work/", "--uid", "1", "--gid", "2", "--own-pids", "--stdio"})
+	if err != nil || o != (options{"/work", 1, 2, true, true, "@guest"}) {
 		t.Errorf("%+v %v", o, err)
 	}
 }

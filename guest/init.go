@@ -119,7 +119,9 @@ func runInit(o options) error {
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(memoryLimit)
 	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
-	go makeThreads()
+	if !o.ownPids {
+		go makeThreads()
+	}
 	if err := protect(); err != nil {
 		return err
 	}
@@ -156,8 +158,8 @@ func runInit(o options) error {
 	return g.listen(listener)
 }
 
-// makeThreads makes Go start threads now, which it keeps. Where init shares a limit of processes with the commands (runc), they may use up
-// what is left of it, and a Go program that needs a thread and gets none crashes.
+// makeThreads makes Go start threads now, which it keeps. Where init shares a limit of processes with the commands, they may use up
+// what is left of it, and a Go program that needs a thread and gets none crashes. Under gVisor each takes a millisecond or more.
 func makeThreads() {
 	pause := unix.NsecToTimespec(spareTime.Nanoseconds())
 	for range spareThreads {

@@ -12,7 +12,7 @@ import (
 )
 
 const usage = `usage:
-  guest init --workdir DIR [--uid N --gid N] [--stdio]
+  guest init --workdir DIR [--uid N --gid N] [--own-pids] [--stdio]
   guest connect
   guest reach HOST:PORT...
   guest version
@@ -54,6 +54,7 @@ func main() {
 type options struct {
 	workdir  string
 	uid, gid int
+	ownPids  bool
 	stdio    bool
 	socket   string
 }
@@ -65,6 +66,7 @@ func parseInit(args []string) (options, error) {
 	f.StringVar(&o.workdir, "workdir", "", "absolute path of the directory that file operations are confined to")
 	f.IntVar(&o.uid, "uid", -1, "user of the commands and of all file work")
 	f.IntVar(&o.gid, "gid", -1, "group of the commands and of all file work")
+	f.BoolVar(&o.ownPids, "own-pids", false, "commands cannot use up the processes and threads that the guest may have")
 	f.BoolVar(&o.stdio, "stdio", false, "serve fds 0 and 1 as the first connection")
 	if err := f.Parse(args); err != nil {
 		return o, err

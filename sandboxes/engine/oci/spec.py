@@ -76,6 +76,8 @@ def _process(spec: Spec, place: Place) -> dict[str, Any]:
     capabilities: list[str] = []
     if place.user is None:
         arguments += ["--uid", str(TENANT_ID), "--gid", str(TENANT_ID)]
+        if place.runtime == "gvisor":  # counts the processes of each user apart
+            arguments.append("--own-pids")
         capabilities = _GUEST_CAPABILITIES
     limits = {"RLIMIT_NOFILE": _NOFILE, "RLIMIT_CORE": 0}
     if place.bounds_pids:

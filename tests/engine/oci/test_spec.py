@@ -64,7 +64,12 @@ def test_as_root_the_guest_has_three_capabilities_and_the_commands_a_user_of_the
     process = build(SPEC, ROOT)["process"]
     assert process["user"] == {"uid": 0, "gid": 0}
     assert set(process["capabilities"]["bounding"]) == {"CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
-    assert process["args"][-4:] == ["--uid", "1000", "--gid", "1000"]
+    assert "--uid 1000 --gid 1000" in " ".join(process["args"])
+
+
+@pytest.mark.parametrize(("place", "own"), [(ROOT, True), (RUNC, False), (ROOTLESS, False)])
+def test_the_guest_is_told_when_commands_cannot_use_up_its_threads(place: Place, own: bool):
+    assert ("--own-pids" in build(SPEC, place)["process"]["args"]) is own
 
 
 @pytest.mark.parametrize("runtime", ["gvisor", "runc"])
