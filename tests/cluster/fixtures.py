@@ -7,12 +7,12 @@ started, and ended with the session. Where a machine can't have one, tests are s
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.images import build_image
 from harness.means import missing
 
 from .faults import Node
@@ -37,11 +37,8 @@ def up(**env: str) -> Path:
 
 def bring_image(node: Node, name: str, scratch: Path) -> str:
     """Have the image ``name`` of ``images/``, as it is in this checkout, on the node; its reference. ``scratch`` is for its archive."""
-    for program in ("buildah", "mmdebstrap"):
-        if shutil.which(program) is None:
-            missing(f"there is no {program} to build an image with")
     archive = scratch / f"{name}.tar"
-    subprocess.run([SCRIPT.parents[1] / "images/build", name, "--image", archive], check=True)
+    build_image(name, "--image", archive)
     init = (node.state / "init.pid").read_text().strip()
     with archive.open("rb") as opened:  # as a process of the node, so that it ends with the node
         command = ["nsenter", "--pid", "--mount", "--target", init, "/mnt/bin/ctr", "--namespace", "k8s.io", "images", "import", "-"]

@@ -6,13 +6,13 @@ TEST_IMAGES names the classes, such as ``exec,dev,desktop``: each takes minutes 
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 from harness.client import Lease
+from harness.images import build_image
 from harness.limits import RUNTIMES
-from harness.server import ROOT, Server, deployment
+from harness.server import Server, deployment
 
 CLASSES = os.environ.get("TEST_IMAGES", "exec").split(",")
 WORKDIRS = {"exec": "/mnt/data", "dev": "/work", "desktop": "/work"}
@@ -55,7 +55,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home.mkdir(mode=0o700)
     (home / "images").mkdir()
     for name in CLASSES:
-        subprocess.run([ROOT / "images/build", name, "--rootfs", home / "images" / name], check=True)
+        build_image(name, "--rootfs", home / "images" / name)
     own = ",".join(f"{name}={name}" for name in CLASSES)
     with deployment(home, SANDBOXHUB_ENGINE="oci", SANDBOXHUB_RUNTIMES=",".join(RUNTIMES), SANDBOXHUB_CLASS_IMAGES=own) as server:
         yield server
