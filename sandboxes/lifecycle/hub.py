@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from sandboxes import errors
+from sandboxes import errors, policy
 from sandboxes.engine.base import Engine
 from sandboxes.guest.client import Guest
 from sandboxes.guest.commands import Interrupt
@@ -42,7 +42,7 @@ class Hub:
     async def open(self) -> None:
         """Prove the engine. Raises ``EngineError``."""
         self.loop = asyncio.get_running_loop()
-        self.engine.watch(lambda name, reason: self._spawn(self.lost(name, reason)))
+        self.engine.watch(lambda name, reason: self._spawn(self._died(name, reason)))
         await self.engine.open()
         self._spawn(self._listen_for_silence())
 
@@ -131,6 +131,12 @@ class Hub:
             await in_thread(transitions.end_failed, lease, f"internal error: {error}")
         else:
             await in_thread(transitions.ended, lease, purged=plan.volume)
+
+    async def _died(self, name: str, reason: str) -> None:
+        """The engine saw a sandbox die. While another process starts it, that one tells: it may have ended it itself, and knows why."""
+        lease, _ = policy.lease_of(name)
+        if self.starting(lease) or not await in_thread(transitions.is_pending, name):
+            await self.lost(name, reason)
 
     async def lost(self, name: str, reason: str) -> None:
         """The sandbox failed or died: the lease goes to error, and what is left of the sandbox is removed."""

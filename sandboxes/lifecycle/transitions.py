@@ -206,6 +206,11 @@ def failed(name: str, reason: str) -> bool:
     return bool(moved)
 
 
+def is_pending(name: str) -> bool:
+    pk, generation = policy.lease_of(name)
+    return Sandbox.objects.filter(pk=pk, generation=generation, state=State.PENDING).exists()
+
+
 def released(name: str) -> bool:
     """A failed lease's sandbox is gone: its project is free."""
     pk, generation = policy.lease_of(name)

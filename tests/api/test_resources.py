@@ -90,7 +90,7 @@ def test_project_and_volume_in_use(api: Api, fresh: Callable[..., Lease]) -> Non
 def test_the_data_of_a_deleted_volume_are_gone(api: Api, server: Server, fresh: Callable[..., Lease]) -> None:
     name = f"p-{secrets.token_hex(6)}"
     lease = fresh(**{"class": "dev", "project": name})
-    assert list(server.home.glob(f"oci/*/volumes/{lease.body['volume']}"))
+    assert server.traces.of_volume(lease.body["volume"])
     lease.end()
     assert api.delete(f"/volumes/{lease.body['volume']}").status_code == 204
-    assert not list(server.home.glob(f"oci/*/volumes/{lease.body['volume']}"))
+    assert not server.traces.of_volume(lease.body["volume"])

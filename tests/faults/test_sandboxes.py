@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,8 @@ def not_started(server: Server, org: str, reason: str, body: dict[str, Any]) -> 
     assert api.delete(f"/sandboxes/{lease['id']}", params={"purge": "1"}).status_code == 204
 
 
-def test_an_image_that_does_not_exist(server: Server, runtime: str) -> None:
+def test_an_image_that_does_not_exist(server: Server, runtime: str, second: Server) -> None:
+    """The reason is told although another server sees the pod go, too."""
     org = f"image-{runtime}"
     server.key(org)  # makes the org
     server.manage("shell", "-c", f"from sandboxes.models import Org; Org.objects.filter(slug='{org}').update(images=['{MISSING}'])")
@@ -123,6 +124,17 @@ def test_a_role_that_loses_pods_exec(deploy: Deploy) -> None:
         until(lambda: space.may("engine", "get", "pods/exec"))
         api.create().end()
         until(lambda: server.traces.of_sandboxes() == [f"pod {lease.container}"])
+
+
+@pytest.fixture(scope="module")
+def second(server: Server) -> Iterator[Server]:
+    other = server.replica()
+    other.start()
+    try:
+        yield other
+        other.stop()
+    finally:
+        other.kill()
 
 
 # Many at once

@@ -126,6 +126,9 @@ class PodTraces:
     def processes(self) -> dict[int, str]:
         return {pid: _command(pid).decode(errors="replace") for pid in self.node.processes("*")}
 
+    def of_volume(self, name: str) -> bool:
+        return self.space.exists(f"persistentvolumeclaims/{name}")
+
     def init_pid(self, container: str) -> int:
         """What holds a sandbox, seen from the host: the sentry of gVisor, else the container's first process."""
         pod = self.space.pod(container)

@@ -35,6 +35,10 @@ class Traces:
         """Processes that work for the deployment. Empty when no lease is held and no server runs."""
         return [f"process {pid}: {line}" for pid, line in self.processes().items()]
 
+    def of_volume(self, name: str) -> bool:
+        """Whether there is a volume of that name."""
+        return bool(list(self.home.glob(f"oci/*/volumes/{name}")))
+
     def init_pid(self, container: str) -> int:
         """The first process of a sandbox, seen from the host."""
         (pid,) = [int(path.read_text()) for path in self.home.glob(f"oci/*/bundles/{container}/pid")]

@@ -9,6 +9,7 @@ from shutil import copy, which
 
 import pytest
 from harness.client import Lease
+from harness.limits import ENGINE
 from harness.server import Server
 
 _PROGRAMS = ("sh", "stty", "sleep", "cat", "ls", "head", "tr", "seq", "sha256sum")
@@ -17,10 +18,7 @@ _PROGRAMS = ("sh", "stty", "sleep", "cat", "ls", "head", "tr", "seq", "sha256sum
 @pytest.fixture(scope="session")
 def second(server: Server) -> Iterator[Server]:
     """Tests may stop and kill it, and start it again afterwards. It pings every few seconds."""
-    other = Server(server.home, server.environment["DATABASE_URL"], {})
-    other.log = server.home.with_name("second.log")
-    other.environment = {**server.environment, "PORT": str(other.port), "DJANGO_SETTINGS_MODULE": "tests.terminal.fast_pings"}
-    other._keys = server._keys
+    other = server.replica(DJANGO_SETTINGS_MODULE="tests.terminal.fast_pings")
     other.start()
     try:
         yield other
@@ -32,6 +30,8 @@ def second(server: Server) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def images(server: Server) -> tuple[str, str]:
     """The names of an image with sh and bash, and of one with sh only, neither with tmux. Org ``acme`` may use them."""
+    if ENGINE == "kubernetes":
+        pytest.skip("an image is a directory of the host here: to a cluster it would have to be brought")
     for name, shells in (("bash", ("bash",)), ("dash", ())):
         _build(server.home / "images" / name, (*_PROGRAMS, *shells))
     server.key("acme")  # makes the org
@@ -40,9 +40,9 @@ def images(server: Server) -> tuple[str, str]:
 
 
 @pytest.fixture
-def light(fresh: Callable[..., Lease], images: tuple[str, str]) -> Lease:
-    """A sandbox whose shell costs next to nothing."""
-    return fresh(image="dash")
+def light(fresh: Callable[..., Lease], request: pytest.FixtureRequest) -> Lease:
+    """A sandbox whose shell costs next to nothing; in a cluster it is zsh."""
+    return fresh() if ENGINE == "kubernetes" else fresh(image=request.getfixturevalue("images")[1])
 
 
 def _build(root: Path, programs: tuple[str, ...]) -> None:

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _END_TIMEOUT = 60.0  #: seconds until an end that the node has not confirmed counts as failed; it is tried again
+#: The same after a failed start, which its caller waits for, and a server that stops: a kubelet that pulls an image ends nothing meanwhile.
+_CLEAN_UP_TIMEOUT = 20.0
 _LOOK_EVERY = 5.0  #: seconds between two looks for a pod that is on its way out, should the watch be interrupted
 
 
@@ -89,7 +91,7 @@ class KubernetesEngine:
         self._starts.cancel(name)
         with self._muted.hold(name):
             async with self._locks.hold(name):
-                await finish(_asked(self._remove(name)))
+                await _asked(self._remove(name))
 
     async def observe(self) -> Mapping[str, Health]:
         """Asks the cluster itself: a watch that lags must not make a sandbox look gone."""
@@ -185,13 +187,13 @@ class KubernetesEngine:
         """After a failed start. What cannot be removed now is found by ``observe``; why it did not start matters more."""
         self._connections.drop(name)
         try:
-            await finish(_asked(self._remove(name)))
+            await finish(_asked(self._remove(name, _CLEAN_UP_TIMEOUT)))
         except SandboxError as left:
             _log.warning("after a failed start of %s: %s", name, left.detail)
 
     # How it ends
 
-    async def _remove(self, name: str) -> None:
+    async def _remove(self, name: str, timeout: float | None = None) -> None:
         """Delete the pod and wait until its node confirms that its processes are gone. The caller holds its lock."""
         self._connections.drop(name)
         found = await self._find(name)
@@ -201,7 +203,7 @@ class KubernetesEngine:
         self._pods.expect_end(uid)
         await self._cluster.delete("pods", name, uid)
         try:
-            async with asyncio.timeout(_END_TIMEOUT):
+            async with asyncio.timeout(_END_TIMEOUT if timeout is None else timeout):
                 with self._pods.follow(name) as change:
                     while not await self._is_gone(name, uid, change):
                         pass
