@@ -1,1 +1,1 @@
-"""Measures the product against the bare runtimes of the same machine, in one run. ``python -m bench --help``."""
+"""Measures the product against the bare runtimes, or the bare cluster, in one run. ``python -m bench --help``."""

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,16 +19,19 @@ class ServerFailed(Exception):
 
 
 class Server:
-    def __init__(self, home: Path, runtimes: list[str], database: str | None) -> None:
+    def __init__(self, home: Path, runtimes: list[str], database: str | None, engine: str, environment: Mapping[str, str]) -> None:
+        """``environment``: settings that ``engine`` needs."""
         self.port = _free_port()
         #: Its database file, if it is on SQLite.
         self.sqlite = None if database else home / "sandboxhub.sqlite3"
         self._log = home.with_suffix(".log")
         self._environment = _environment() | {
             "SANDBOXHUB_HOME": str(home),
+            "SANDBOXHUB_ENGINE": engine,
             "SANDBOXHUB_RUNTIMES": ",".join(runtimes),
             "PORT": str(self.port),
             "LOG_FORMAT": "json",
+            **environment,
         }
         if database:
             self._environment["DATABASE_URL"] = database

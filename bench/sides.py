@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from bench.bare import WORKDIR, Bare
+from bench.bare import WORKDIR
 from bench.client import Client
 from bench.server import Server
-from sandboxes.engine.base import Limits, Spec
-from sandboxes.engine.oci.cgroups import Cgroups, hierarchies
-from sandboxes.engine.oci.config import OciConfig, Paths
-from sandboxes.engine.oci.engine import OciEngine
+from sandboxes.engine.base import Engine, Limits, Spec
 from sandboxes.errors import SandboxError
 from sandboxes.guest import Command, Guest, run
 
@@ -28,13 +23,35 @@ def new_name() -> str:
     return f"m-{secrets.token_hex(12)}-0001"
 
 
+class Baseline(Protocol):
+    """What a script would do without the product, on a container of one runtime that is up from ``open`` to ``close``."""
+
+    part: str  #: what ``create`` times by itself
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def exec(self, *argv: str) -> None:
+        """Run a command to its end, taking all of its output."""
+
+    async def take(self, *argv: str) -> int:
+        """Run a command; the number of bytes that it wrote."""
+
+    async def give(self, size: int, *argv: str) -> None:
+        """Run a command with ``size`` bytes of input."""
+
+    async def create(self) -> tuple[float, float]:
+        """Make another container, run a first command in it, and delete it. The seconds of ``part`` and until the command had ended."""
+
+
 class Direct:
     """The product without its API: an engine and a guest's client in this process."""
 
-    def __init__(self, config: OciConfig, limits: Limits) -> None:
-        self.config = config
+    def __init__(self, engine: Engine, image: str, limits: Limits) -> None:
+        self._engine = engine
+        self._image = image
         self._limits = limits
-        self._engine = OciEngine(config)
         self._names: list[str] = []
 
     async def open(self) -> None:
@@ -43,16 +60,8 @@ class Direct:
     async def start(self, runtime: str) -> tuple[str, Guest]:
         name = new_name()
         self._names.append(name)
-        await self._engine.start(Spec(name, runtime, "host", WORKDIR, limits=self._limits))
+        await self._engine.start(Spec(name, runtime, self._image, WORKDIR, limits=self._limits))
         return name, await Guest.open(await self._engine.connect(name))
-
-    def bare(self, runtime: str, name: str, home: Path) -> Bare:
-        """The baseline of a runtime, made from the bundle of the sandbox ``name``."""
-        paths = Paths(self.config)
-        bundle: dict[str, Any] = json.loads((paths.bundle(name) / "config.json").read_text())
-        template = None if self.config.rootless else paths.templates / f"{self._limits.disk}.img"
-        cgroups = Cgroups(self.config.instance, [] if self.config.rootless else hierarchies())
-        return Bare(runtime, self.config.runtimes[runtime], bundle, template, home, cgroups)
 
     async def close(self) -> None:
         for name in self._names:
@@ -61,6 +70,16 @@ class Direct:
             except SandboxError as error:
                 print(f"bench: {name} is left: {error.detail}", file=sys.stderr)
         await self._engine.close()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One engine, with what it is measured by."""
+
+    engine: str
+    environment: Mapping[str, str]  #: that the server needs for it
+    direct: Direct
+    baseline: Callable[[str, str], Baseline]  #: by the runtime, and the name of a sandbox of ``direct`` to make it like
 
 
 async def through_guest(guest: Guest, *argv: str) -> None:

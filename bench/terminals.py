@@ -12,6 +12,7 @@ from pathlib import Path
 from time import perf_counter, sleep
 
 from bench.client import Client
+from bench.oci import Containers
 from bench.report import Row
 from bench.samples import Samples
 from bench.scenarios import Sides
@@ -34,7 +35,8 @@ async def terminals(sides: Sides, rounds: int) -> list[Row]:
     rows: list[Row] = []
     bare = Samples()
     async with _open(sides, 1) as (alone,):
-        with sides.bare.terminal(sides.container, "sh", "-c", "stty raw -echo; printf '<%s>' echo; exec cat") as pty:
+        assert isinstance(sides.bare, Containers)
+        with sides.bare.terminal("sh", "-c", "stty raw -echo; printf '<%s>' echo; exec cat") as pty:
             pty.until(b"<echo>")
             ours = Samples()
             for _ in range(20 * rounds):
@@ -69,7 +71,7 @@ async def _flood(sides: Sides, beside: list[Terminal], seconds: float) -> list[R
     grown.add((server.peak() - before) / 1e6)
     return [
         *_with_p95(sides, "echo beside a flood that is read slowly", echo, BESIDE_MOST),
-        sides.row(f"  the server grew in {seconds:.0f} s by", grown, target=MEMORY_MOST),
+        sides.row(f"  the server grew in {seconds:.0f} s by", grown, most=MEMORY_MOST),
     ]
 
 
@@ -136,7 +138,7 @@ def _with_p95(sides: Sides, name: str, samples: Samples, most: float) -> list[Ro
     """The samples, and their p95 as a number with a target."""
     p95 = Samples()
     p95.add(samples.p95)
-    return [sides.row(name, samples), sides.row("  p95 of it", p95, target=most)]
+    return [sides.row(name, samples), sides.row("  p95 of it", p95, most=most)]
 
 
 @asynccontextmanager
