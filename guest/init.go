@@ -159,7 +159,7 @@ func runInit(o options) error {
 }
 
 // makeThreads makes Go start threads now, which it keeps. Where init shares a limit of processes with the commands, they may use up
-// what is left of it, and a Go program that needs a thread and gets none crashes. Under gVisor each takes a millisecond or more.
+// what is left of it, and a Go program that needs a thread and gets none crashes. Under gVisor that costs a start 10 ms and more.
 func makeThreads() {
 	pause := unix.NsecToTimespec(spareTime.Nanoseconds())
 	for range spareThreads {
