@@ -4,53 +4,78 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from sandboxes.engine.base import Running
 from sandboxes.errors import StartFailed
 
 _T = TypeVar("_T")
 
 
+class _Start:
+    """What a task does within ``Starts.one``."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.over = asyncio.Event()
+        self.stopped = False
+        self._task = task
+        self._cancelling = task.cancelling()
+
+    def stop(self) -> None:
+        if not self.stopped:
+            self.stopped = True
+            self._task.cancel()
+
+    def was_cancelled(self) -> bool:
+        """Whether somebody else than ``stop`` cancelled the task. To be asked once, at the end."""
+        return not self.stopped or self._task.uncancel() > self._cancelling
+
+
 class Starts:
-    """The starts that are under way, by the name of the sandbox."""
+    """The starts that are under way, by the name of the sandbox.
+
+    Each runs in the task of who wants it: when that ends cancelled, it has cleaned up.
+    """
 
     def __init__(self) -> None:
-        self._tasks: dict[str, set[asyncio.Task[Running]]] = {}
+        self._starts: dict[str, set[_Start]] = {}
 
-    async def run(self, name: str, work: Coroutine[Any, Any, Running]) -> Running:
-        """Await ``work``, the start of ``name``. To cancel this cancels it, and returns when it has cleaned up.
-
-        Raises ``StartFailed`` when ``cancel`` or ``close`` put an end to it.
-        """
-        task = asyncio.create_task(work)
-        tasks = self._tasks.setdefault(name, set())
-        tasks.add(task)
+    @asynccontextmanager
+    async def one(self, name: str) -> AsyncIterator[None]:
+        """Around the start of ``name``. Raises ``StartFailed`` when ``stop`` or ``close`` put an end to it."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  (a coroutine runs in one)
+        start = _Start(task)
+        starts = self._starts.setdefault(name, set())
+        starts.add(start)
         try:
-            return await asyncio.shield(task)
+            yield
         except asyncio.CancelledError:
-            if task.done():  # by `cancel` or `close`, not by who waits for it
-                raise StartFailed("The sandbox was ended while it started.") from None
-            task.cancel()
-            await finish(_settled(task))
+            if start.was_cancelled():
+                raise
+            raise StartFailed("The sandbox was ended while it started.") from None
+        except BaseException:
+            start.was_cancelled()
             raise
         finally:
-            tasks.discard(task)
-            if not tasks and self._tasks.get(name) is tasks:
-                del self._tasks[name]
+            start.over.set()
+            starts.discard(start)
+            if not starts and self._starts.get(name) is starts:
+                del self._starts[name]
 
-    def cancel(self, name: str) -> None:
-        for task in self._tasks.get(name, ()):
-            task.cancel()
+    def stop(self, name: str) -> None:
+        """Put an end to the starts of ``name``; each cleans up, and holds the lock of the name meanwhile."""
+        for start in self._starts.get(name, ()):
+            start.stop()
 
     async def close(self) -> None:
-        """Cancel all, and wait until they have cleaned up."""
-        tasks = [task for tasks in self._tasks.values() for task in tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Put an end to all, and wait until they have cleaned up."""
+        every = [start for starts in self._starts.values() for start in starts]
+        for start in every:
+            start.stop()
+        for start in every:
+            await start.over.wait()
 
 
 class Muted:
@@ -88,7 +113,3 @@ async def finish(work: Coroutine[Any, Any, _T]) -> _T:
         task.exception()  # the cancellation matters more, and this one is seen
         raise cancelled
     return task.result()
-
-
-async def _settled(task: asyncio.Task[Running]) -> None:
-    await asyncio.wait([task])

@@ -19,6 +19,7 @@ from sandboxes.guest.client import Guest
 from sandboxes.guest.commands import Interrupt
 from sandboxes.lifecycle import transitions
 from sandboxes.lifecycle.threads import in_thread
+from sandboxes.lifecycle.transitions import Plan
 
 log = structlog.get_logger(__name__)
 
@@ -59,11 +60,11 @@ class Hub:
 
     # Starting
 
-    def begin_start(self, lease: str) -> asyncio.Task[None]:
+    def begin_start(self, lease: str, plan: Plan) -> asyncio.Task[None]:
         """Start the sandbox of a pending lease, as a task of the hub's own: a caller's hang-up does not stop it."""
         task = self._starts.get(lease)
         if task is None:
-            task = self._starts[lease] = asyncio.create_task(self._start(lease))
+            task = self._starts[lease] = asyncio.create_task(self._start(lease, plan))
             task.add_done_callback(lambda _: self._starts.pop(lease, None))
         return task
 
@@ -75,14 +76,11 @@ class Hub:
     def starting(self, lease: str) -> bool:
         return lease in self._starts
 
-    async def _start(self, lease: str) -> None:
-        planned = await in_thread(transitions.spec, lease)
-        if planned is None:
-            return
-        spec, size = planned
+    async def _start(self, lease: str, plan: Plan) -> None:
+        spec = plan.spec
         try:
             if spec.volume is not None:
-                await self.engine.ensure_volume(spec.volume, size)
+                await self.engine.ensure_volume(spec.volume, plan.volume_size)
             running = await self.engine.start(spec)
             await self.guest(spec.name)
         except errors.SandboxError as error:

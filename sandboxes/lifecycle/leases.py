@@ -15,7 +15,7 @@ from sandboxes.lifecycle.current import call
 from sandboxes.lifecycle.hub import Hub
 from sandboxes.lifecycle.processes import place, this_process
 from sandboxes.lifecycle.threads import in_thread
-from sandboxes.lifecycle.transitions import Wanted
+from sandboxes.lifecycle.transitions import Plan, Wanted
 from sandboxes.models import PUBLIC, Org, Sandbox, State, Volume
 
 _POLL = 0.2  #: seconds between two looks at a row that another process moves
@@ -42,7 +42,8 @@ def create(org: Org, wanted: Wanted) -> Sandbox:
         _check_resumable(sandbox, wanted)
         transitions.renew(sandbox, wanted.ttl)
     if sandbox.state == State.PENDING:
-        call(_until_started, sandbox.pk, taken.created, settings.SANDBOXHUB_START_WAIT)
+        plan = transitions.plan(sandbox) if taken.created else None
+        call(_until_started, sandbox.pk, plan, settings.SANDBOXHUB_START_WAIT)
     sandbox.refresh_from_db()
     if sandbox.state == State.ERROR:
         raise errors.StartFailed(sandbox.error)
@@ -137,9 +138,10 @@ async def finish_delete_volume(hub: Hub, name: str) -> None:
     await in_thread(transitions.volume_deleted, name)
 
 
-async def _until_started(hub: Hub, pk: str, ours: bool, timeout: float) -> None:
-    if ours:
-        hub.begin_start(pk)
+async def _until_started(hub: Hub, pk: str, plan: Plan | None, timeout: float) -> None:
+    """``plan``: of a lease that is this call's to start."""
+    if plan is not None:
+        hub.begin_start(pk, plan)
     if hub.starting(pk):
         await hub.wait_started(pk, timeout)
     else:

@@ -38,7 +38,7 @@ async def reconcile(hub: Hub) -> None:
             await hub.lost(name, "the sandbox was found dead" if name in observed else "the sandbox was found gone; did the host restart?")
         elif row.state == State.PENDING and not hub.starting(row.pk) and _is_orphaned(row):
             if await in_thread(transitions.claim_start, row.pk, dead=row.worker, worker=this_process()):
-                hub.begin_start(row.pk)
+                hub.begin_start(row.pk, await in_thread(transitions.plan, row))
         elif row.state == State.ERROR and row.attached and name not in observed:
             await in_thread(transitions.released, name)
     for name in observed:

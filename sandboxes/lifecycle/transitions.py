@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from sandboxes import errors, policy
 from sandboxes.engine.base import Limits, Running, Spec
-from sandboxes.models import COUNTED, PUBLIC, Deployment, Event, Org, Project, Sandbox, State, Volume
+from sandboxes.models import COUNTED, PUBLIC, Event, Org, Project, Sandbox, State, Volume
 
 _START_MOST = 180.0  #: seconds after which nobody who lives starts a lease any more: more than an engine takes
 _RETRY_MOST = 60.0  #: seconds between two attempts to end a sandbox, at most
@@ -46,6 +46,14 @@ class Taken:
 
     sandbox: Sandbox
     created: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start."""
+
+    spec: Spec
+    volume_size: int  #: bytes; 0: it has no volume
 
 
 def record(kind: str, *, org_id: int | None, sandbox: str = "", actor: str, reason: str = "") -> None:
@@ -154,32 +162,22 @@ def claim_start(pk: str, *, dead: str, worker: str) -> bool:
     return bool(Sandbox.objects.filter(pk=pk, state=State.PENDING, worker=dead).update(worker=worker, retry_at=until))
 
 
-def spec(pk: str) -> tuple[Spec, int] | None:
-    """What to start for a pending lease, and the size of its volume in bytes (0: none); None when it is not pending any more."""
-    sandbox = Sandbox.objects.select_related("org", "volume").filter(pk=pk, state=State.PENDING).first()
-    if sandbox is None:
-        return None
+def plan(sandbox: Sandbox) -> Plan:
+    """What to start for a lease. Asks the database for its org and volume unless they are loaded."""
+    volume = sandbox.volume
     limits = Limits(
         memory=settings.SANDBOXHUB_MEMORY, cpus=settings.SANDBOXHUB_CPUS, pids=settings.SANDBOXHUB_PIDS, disk=settings.SANDBOXHUB_DISK
     )
-    labels = {
-        "org": sandbox.org.slug,
-        "project": sandbox.project_slug,
-        "lease": sandbox.pk,
-        "class": sandbox.klass,
-        "instance": Deployment.instance_id(),
-    }
-    volume = sandbox.volume
-    wanted = Spec(
+    spec = Spec(
         name=sandbox.container,
         runtime=sandbox.requested_runtime,
         image=sandbox.image,
         workdir=sandbox.workdir,
         volume=volume.name if volume else None,
         limits=limits,
-        labels=labels,
+        labels={"org": sandbox.org.slug, "project": sandbox.project_slug, "lease": sandbox.pk, "class": sandbox.klass},
     )
-    return wanted, volume.size if volume else 0
+    return Plan(spec, volume.size if volume else 0)
 
 
 def started(name: str, running: Running) -> bool:

@@ -84,11 +84,12 @@ class KubernetesEngine:
 
     async def start(self, spec: Spec) -> Running:
         self._check(spec)
-        return await self._starts.run(spec.name, self._start(spec))
+        async with self._starts.one(spec.name):
+            return await self._start(spec)
 
     async def end(self, name: str) -> None:
         _check_name(name)
-        self._starts.cancel(name)
+        self._starts.stop(name)
         with self._muted.hold(name):
             async with self._locks.hold(name):
                 await _asked(self._remove(name))

@@ -107,12 +107,13 @@ class OciEngine:
             raise StartFailed("That is not the name of a sandbox.")
         if spec.runtime not in self._proven:
             raise StartFailed(f"This host has no runtime {spec.runtime}.")
-        return await self._starts.run(spec.name, self._start(spec))
+        async with self._starts.one(spec.name):
+            return await self._start(spec)
 
     async def end(self, name: str) -> None:
         if not SANDBOX_NAME.fullmatch(name):
             raise EngineError("That is not the name of a sandbox.")
-        self._starts.cancel(name)
+        self._starts.stop(name)
         with self._ending.hold(name):
             self._watch.forget(name)
             async with self._locks.hold(name):
@@ -154,15 +155,18 @@ class OciEngine:
 
     async def _start(self, spec: Spec) -> Running:
         async with self._locks.hold(spec.name):
-            record = await asyncio.to_thread(self._sandboxes.record, spec.name)
+            record, traces = await asyncio.to_thread(self._found, spec.name)
             if record is not None and record.process is not None and procfs.alive(record.process):
                 self._watch.arm(spec.name, record.process)
                 return Running(record.runtime, record.image)
-            if await asyncio.to_thread(self._sandboxes.traces, spec.name):
+            if traces:
                 await finish(self._remove(spec.name))
             async with self._slots:
                 record = await self._launch(spec)
         return Running(record.runtime, record.image)
+
+    def _found(self, name: str) -> tuple[Record | None, list[str]]:
+        return self._sandboxes.record(name), self._sandboxes.traces(name)
 
     async def _launch(self, spec: Spec) -> Record:
         try:

@@ -86,7 +86,8 @@ async def run(argv: Sequence[str], *, timeout: float, stdio: int | None = None, 
             stderr=output if log is None else log,
         )
         try:
-            await asyncio.wait_for(child.exited.wait(), timeout)
+            async with asyncio.timeout(timeout):  # before Python 3.12, wait_for may lose a cancellation
+                await child.exited.wait()
             code = child.code
         except TimeoutError:
             code = None
