@@ -36,15 +36,18 @@ func (l *lingering) poll(files []unix.PollFd, linger bool) bool {
 func (l *lingering) write(file syscall.RawConn, b []byte) error {
 	var failed error
 	err := file.Write(func(fd uintptr) bool {
+		lingered := false
 		for len(b) > 0 {
 			n, err := unix.Write(int(fd), b)
 			switch {
 			case n > 0:
-				b = b[n:]
+				b, lingered = b[n:], false
 			case err == unix.EAGAIN:
-				if !l.poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, true) {
+				// Twice in a row: a full terminal says that there is room, and takes nothing.
+				if lingered || !l.poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, true) {
 					return false // until Go's poller finds room
 				}
+				lingered = true
 			case err != unix.EINTR:
 				failed = err
 				return true
