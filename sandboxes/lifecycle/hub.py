@@ -229,8 +229,12 @@ class Hub:
                     except (errors.GuestLost, errors.EngineError) as error:
                         last = f" ({error.detail})"
                     else:
-                        self._forget(name)
-                        self._guests[name] = asyncio.create_task(_known(guest))
+                        silence.reschedule(None)
+                        if await self._answers(name):
+                            guest.close()
+                        else:
+                            self._forget(name)
+                            self._guests[name] = asyncio.create_task(_known(guest))
                         return
                     await asyncio.sleep(1)
         except TimeoutError:
@@ -239,6 +243,18 @@ class Hub:
             await self.lost(name, error.detail)
         finally:
             self._suspects.discard(name)
+
+    async def _answers(self, name: str) -> bool:
+        """Whether the connection in use works after all: it was only slow, or is a new one. Commands run on it."""
+        task = self._guests.get(name)
+        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+            return False
+        try:
+            async with asyncio.timeout(PING_EVERY):
+                await task.result().ping()
+        except (TimeoutError, errors.GuestLost):
+            return False
+        return True
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from harness.client import Api, Lease
 from harness.server import Server
-from harness.waiting import at_once
+from harness.waiting import at_once, until
 
 
 def test_org(server: Server, image: str) -> None:
@@ -75,8 +75,7 @@ def test_project_and_volume_in_use(api: Api, fresh: Callable[..., Lease]) -> Non
     api.refuses(409, "conflict", "DELETE", f"/volumes/{volume}")
     api.refuses(409, "conflict", "DELETE", f"/projects/{name}")
     lease.end()
-    project = api.get(f"/projects/{name}").json()
-    assert "sandbox" not in project
+    project = until(lambda: "sandbox" not in (found := api.get(f"/projects/{name}").json()) and found)
     assert project["volume"] == volume
     api.refuses(409, "conflict", "DELETE", f"/projects/{name}")
     assert api.delete(f"/volumes/{volume}").status_code == 204
@@ -92,5 +91,5 @@ def test_the_data_of_a_deleted_volume_are_gone(api: Api, server: Server, fresh: 
     lease = fresh(**{"class": "dev", "project": name})
     assert server.traces.of_volume(lease.body["volume"])
     lease.end()
-    assert api.delete(f"/volumes/{lease.body['volume']}").status_code == 204
+    until(lambda: api.delete(f"/volumes/{lease.body['volume']}").status_code == 204)
     assert not server.traces.of_volume(lease.body["volume"])

@@ -82,7 +82,7 @@ def test_nothing_that_a_client_does_is_an_error_or_leaves_something(server: Serv
         text = f"GET /v1/sandboxes/{light.id}/terminal/ws?ticket={ticket(light)} HTTP/1.1\r\n".encode()
         with socket.create_connection(("127.0.0.1", server.port)) as early:
             early.sendall(text[:size])
-    until(lambda: processes(light) == 0)
+    until(lambda: processes(light) == 0, seconds=180)  # a hundred shells are ended, each at the pace of a busy machine
     until(lambda: count(light) == before)
     until(lambda: server.files() <= files)
     until(lambda: server.threads() <= threads + 4)  # of the pool for the database
