@@ -83,8 +83,9 @@ class Server:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's, without what would lead to the data of a deployment."""
-    return {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "DATABASE_URL_FILE", "BIND")}
+    """The caller's, without what would lead to the data of a deployment, and what is no setting of the server's."""
+    dropped = ("DATABASE_URL", "DATABASE_URL_FILE", "BIND", "SANDBOXHUB_CLUSTER")
+    return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
 def _free_port() -> int:
