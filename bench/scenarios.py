@@ -92,14 +92,14 @@ async def _some_time() -> None:
 
 async def bulk(sides: Sides, rounds: int) -> list[Row]:
     """Streams of a command through the guest, files through the API; each against the bare exec that does the same."""
-    bare, client = sides.bare, sides.api.client
+    bare = sides.bare
     path = f"/v1/sandboxes/{sides.lease}/fs?path=bulk"
 
     async def bare_take(*argv: str) -> None:
         assert await bare.take(*argv) == BULK
 
     async def download() -> None:
-        assert await client.download(path) == BULK
+        assert await sides.api.client.download(path) == BULK
 
     await bare.exec(*_FILL)
     await through_guest(sides.guest, *_FILL)
@@ -109,10 +109,11 @@ async def bulk(sides: Sides, rounds: int) -> list[Row]:
     into = await interleaved(
         rounds, {"bare": lambda: bare.give(BULK, *_SINK), "ours": lambda: give_through_guest(sides.guest, BULK, *_SINK)}, size=BULK
     )
+    await sides.api.reconnect()
     before = sides.api.server.reset_peak()
     write = await interleaved(
         rounds,
-        {"bare": lambda: bare.give(BULK, *_TO_FILE), "ours": lambda: client.upload(path, BULK)},
+        {"bare": lambda: bare.give(BULK, *_TO_FILE), "ours": lambda: sides.api.client.upload(path, BULK)},
         size=BULK,
     )
     read = await interleaved(rounds, {"bare": lambda: bare_take(*_SOURCE), "ours": download}, size=BULK)

@@ -135,6 +135,11 @@ class Api:
     async def connect(self) -> Client:
         return await Client(self.server.port, self.key).open()
 
+    async def reconnect(self) -> None:
+        """The server closes a connection that was idle for long."""
+        self.client.close()
+        self.client = await self.connect()
+
     async def lease(self, runtime: str) -> str:
         leased = await self.client.call("POST", "/v1/sandboxes", {"runtime": runtime})
         assert (leased["status"], leased["runtime"]) == ("running", runtime), leased
@@ -145,8 +150,7 @@ class Api:
 
     async def close(self) -> None:
         """End what is still leased. On a connection of its own: the other may have been cut in the middle of a request."""
-        self.client.close()
-        self.client = await self.connect()
+        await self.reconnect()
         for sandbox in (await self.client.call("GET", "/v1/sandboxes"))["sandboxes"]:
             await self.end(sandbox["id"])
         self.client.close()

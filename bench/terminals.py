@@ -49,8 +49,7 @@ async def terminals(sides: Sides, rounds: int) -> list[Row]:
     async with _open(sides, _MOST) as many:
         rows.append(sides.row(f"echo, {_MOST} terminals", await _typing(many, seconds), bare))
         rows += await _busy(sides, many, seconds)
-    sides.api.client.close()  # the server closes it when it was idle for so long
-    sides.api.client = await sides.api.connect()
+    await sides.api.reconnect()
     return rows
 
 
