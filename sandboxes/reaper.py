@@ -26,7 +26,7 @@ async def run(hub: Hub) -> None:
             if loop.time() >= next_reconcile:
                 await reconcile(hub)
                 next_reconcile = loop.time() + RECONCILE_EVERY
-        except errors.EngineUnavailable as error:
+        except errors.EngineError as error:  # also 403s of an API server that has just started, and knows no roles yet
             log.warning("the reaper could not ask the engine", reason=error.detail)
         except Exception:
             log.exception("the reaper failed this turn")
