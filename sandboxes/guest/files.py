@@ -9,11 +9,10 @@ from collections.abc import AsyncIterable
 from sandboxes.errors import FileError, PathRefused
 from sandboxes.guest import protocol as wire
 from sandboxes.guest.connection import Connection
-from sandboxes.guest.flow import Pieces, Waiters, Window
+from sandboxes.guest.flow import LARGE_WINDOW, Pieces, Waiters, Window
 from sandboxes.guest.protocol import MAX_FRAME, U32, Entry, OperationEnd, Send, Stat, Violation
 
 _FIRST_WINDOW = 256 << 10
-_WINDOW = 1 << 20
 MAX_ENTRIES = 100_000
 
 
@@ -98,7 +97,7 @@ class Transfer(Operation, ABC):
     """READ or LIST: output within a window."""
 
     def __init__(self, connection: Connection, kind: Send, path: bytes) -> None:
-        self._window = Window(connection.budget, _FIRST_WINDOW, _WINDOW)
+        self._window = Window(connection.budget, _FIRST_WINDOW, LARGE_WINDOW)
         try:
             super().__init__(connection, kind, U32.pack(self._window.first) + wire.string(path))
         except FileError:

@@ -13,6 +13,8 @@ TOTAL = 4 << 20
 FLOOR = 2 << 10
 MAX_STREAMS = 512
 _SHARED = TOTAL - MAX_STREAMS * FLOOR
+#: What the window of a steady flow grows to. With half as much, a flow out of a cluster stops while credit is on its way.
+LARGE_WINDOW = 2 << 20
 #: What a window shrinks to when others need room.
 _SMALL_WINDOW = 64 << 10
 _SMALL_PIECE = 4 << 10
