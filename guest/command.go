@@ -263,11 +263,7 @@ func (k *command) data(p []byte) error {
 	if k.in == nil {
 		return protocolError("DATA for a command without stdin")
 	}
-	if err := k.in.push(p); err != nil {
-		return err
-	}
-	k.c.sendCredit(k.id, k.in.grant())
-	return nil
+	return k.in.push(p)
 }
 
 func (k *command) eof() error {

@@ -11,10 +11,11 @@ type inbox struct {
 	cond   *sync.Cond
 	direct func(p []byte) int // takes what it can without waiting; nil if nothing may pass by the queue
 	chunks [][]byte
-	held   int // bytes that came and were not consumed
-	credit int // bytes that may still come
-	drawn  int // taken from the pool
-	window int // present target of credit + held; doubles while the client uses it up
+	held   int  // bytes that came and were not consumed
+	credit int  // bytes that may still come
+	drawn  int  // taken from the pool
+	window int  // present target of credit + held; doubles while the client uses it up
+	due    bool // the consumer has credit to send for what passed by it
 	eof    bool
 	dead   bool // the consumer has gone: drop, but keep crediting
 	closed bool // the stream has gone
@@ -41,13 +42,19 @@ func (b *inbox) push(p []byte) error {
 		return protocolError("DATA past the credit")
 	}
 	b.credit -= len(p)
-	if b.dead || b.closed {
+	if b.closed {
 		return nil
 	}
-	if b.direct != nil && b.held == 0 {
-		if p = p[b.direct(p):]; len(p) == 0 {
-			return nil
+	if !b.dead && b.direct != nil && b.held == 0 {
+		p = p[b.direct(p):]
+	}
+	if b.dead || len(p) == 0 {
+		// By the consumer, because who pushes must not wait for the other direction: a client may write much before it reads.
+		if b.credit < b.window/2 {
+			b.due = true
+			b.cond.Broadcast()
 		}
+		return nil
 	}
 	b.held += len(p)
 	// The last chunk is filled up first, so that many small frames cannot take more memory than their bytes.
@@ -82,13 +89,16 @@ func (b *inbox) pushEOF() error {
 	return nil
 }
 
-// pop waits for the next chunk. more is false at the end of the input; ok is false when the stream has gone.
+// pop waits for the next chunk, which is empty when there is only credit to send. more is false at the end of the input; ok is false
+// when the stream has gone.
 func (b *inbox) pop() (chunk []byte, more, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.chunks) == 0 && !b.eof && !b.closed {
+	for len(b.chunks) == 0 && !b.due && !b.eof && !b.closed {
 		b.cond.Wait()
 	}
+	due := b.due
+	b.due = false
 	switch {
 	case b.closed:
 		return nil, false, false
@@ -97,6 +107,8 @@ func (b *inbox) pop() (chunk []byte, more, ok bool) {
 		b.chunks[0] = nil
 		b.chunks = b.chunks[1:]
 		return chunk, true, true
+	case due:
+		return nil, true, true
 	}
 	return nil, false, true
 }

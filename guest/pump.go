@@ -87,10 +87,9 @@ func (k *command) feed() {
 		}
 		if err := k.c.g.lingering.write(raw, chunk); err != nil { // the reader has gone
 			k.in.abandon()
-			k.c.sendCredit(k.id, k.in.grant())
-			return
+		} else {
+			k.in.consumed(len(chunk))
 		}
-		k.in.consumed(len(chunk))
 		k.c.sendCredit(k.id, k.in.grant())
 	}
 }
