@@ -50,7 +50,7 @@ async function main(): Promise<void> {
   allowXtermStyles();
   const container = element("terminal", HTMLElement);
   let socket: Socket | null = null;
-  let uploadPath: string | null = null;
+  let uploadPath: string | null | undefined = null; // see Uploads
   let sizer: Sizer | null = null;
 
   const offer = async (text: string): Promise<void> => {
@@ -90,7 +90,8 @@ async function main(): Promise<void> {
       setTimeout(() => notices.hint(null), NOTICE_LIFE);
     },
   });
-  takeFiles(new Uploads(() => uploadPath, () => terminal.focus()));
+  const uploads = new Uploads(() => uploadPath, () => terminal.focus());
+  takeFiles(uploads);
 
   element("session", HTMLElement).textContent = session;
   notices.showState("connecting", "Connecting…");
@@ -106,6 +107,7 @@ async function main(): Promise<void> {
 
   socket = new Socket(address(location, size), {
     opened() {
+      uploadPath = undefined;
       forgetTicket();
       notices.showState("open", "Connected");
       host.ready();
@@ -113,10 +115,12 @@ async function main(): Promise<void> {
     },
     uploadsTo(path) {
       uploadPath = path;
+      uploads.go();
     },
     output: (text, shown) => terminal.write(text, shown),
     closed(code, reason, opened) {
       uploadPath = null;
+      uploads.go();
       terminal.options.disableStdin = true;
       terminal.options.cursorBlink = false;
       const told = ending({ code, reason, opened, session, framed: host.framed });

@@ -18,9 +18,12 @@ export class Uploads {
   private readonly waiting: Entry[] = [];
   private running: Entry | null = null;
 
-  /** `path` is where files may be posted; null when the terminal is not open. `done` is called when the panel closes. */
+  /**
+   * `path` is where files may be posted: null when the terminal is not open, undefined when it is, but the server has not told yet; then
+   * `go` is to be called later. `done` is called when the panel closes.
+   */
   constructor(
-    private readonly path: () => string | null,
+    private readonly path: () => string | null | undefined,
     done: () => void,
   ) {
     element("upload-close", HTMLButtonElement).addEventListener("click", () => {
@@ -34,7 +37,7 @@ export class Uploads {
   add(files: Iterable<File>): void {
     for (const file of files) this.waiting.push(this.show(file));
     if (this.waiting.length > 0) this.panel.hidden = false;
-    this.next();
+    this.go();
   }
 
   /** For what is not a file, such as a dropped folder. */
@@ -67,14 +70,15 @@ export class Uploads {
     return entry;
   }
 
-  private next(): void {
-    if (this.running) return;
+  /** Send what waits. */
+  go(): void {
+    const path = this.path();
+    if (this.running || path === undefined) return;
     const entry = this.waiting.shift();
     if (!entry) return;
-    const path = this.path();
     if (path === null) {
       this.finish(entry, "failed: the terminal is not open", true);
-      this.next();
+      this.go();
       return;
     }
     this.running = entry;
@@ -82,7 +86,7 @@ export class Uploads {
     const over = (said: string, failed: boolean): void => {
       this.running = null;
       this.finish(entry, said, failed);
-      this.next();
+      this.go();
     };
     request.upload.addEventListener("progress", ({ loaded, total }) => {
       entry.bar.value = total ? loaded / total : 0;
