@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SANDBOX_NAME = re.compile(r"m-[0-9a-f]{24}-[0-9]{4}")
-#: A claim's name is the volume's own: what Kubernetes calls a DNS label.
-VOLUME_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # Kubernetes' own term
+VOLUME_NAME = _DNS_LABEL  #: a claim's name is the volume's own
 #: A reference to an image, as far as it must be checked before the cluster does.
 IMAGE_REFERENCE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}")
 _INSTANCE = re.compile(r"[0-9a-f]{12}")
-_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 CONTAINER = "sandbox"
 #: Who the guest and the tenant's commands are. Pod Security "restricted" allows the guest no other user.
