@@ -96,7 +96,7 @@ func (k *command) run() {
 		k.failed(err)
 		return
 	}
-	k.c.send(rStarted, k.id, newFrame(4).u32(uint32(k.child.pid.Load())))
+	k.tell(rStarted, newFrame(4).u32(uint32(k.child.pid.Load())))
 	k.mu.Lock()
 	k.started = true
 	k.mu.Unlock()
@@ -118,6 +118,15 @@ func (k *command) run() {
 	k.mu.Unlock()
 	k.c.sendExit(k.id, kind, value, text)
 	k.c.g.sweeper.watch(k.child, k.subtreeEnded)
+}
+
+// tell sends what a client waits for before it writes input, or posts what will soon be followed by more.
+func (k *command) tell(kind byte, e encoder) {
+	if k.in != nil || k.pty || k.lasting {
+		k.c.send(kind, k.id, e)
+	} else {
+		k.c.post(kind, k.id, e)
+	}
 }
 
 func (k *command) result() (byte, int32, string) {

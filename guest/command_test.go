@@ -234,6 +234,15 @@ func TestTheEndOfAnOutputNeedsNoCredit(t *testing.T) {
 	}
 }
 
+func TestAnOutputEndsWhileItsCommandRuns(t *testing.T) {
+	_, c := startGuest(t)
+	s := c.start(spec{argv: []string{"sh", "-c", "exec >&-; exec sleep 1000"}})
+	s.await("end", func() bool { return s.pid != 0 && s.ended[rOut] })
+	if s.ended[rErr] || s.exit != nil {
+		t.Errorf("%v %v", s.ended, s.exit)
+	}
+}
+
 func TestReleaseForgetsTheCommandButNotItsSubtree(t *testing.T) {
 	g, c := startGuest(t)
 	if err := syscall.Mkfifo(filepath.Join(g.dir, "gate"), 0o600); err != nil {

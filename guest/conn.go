@@ -6,18 +6,20 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
+	"time"
 )
 
 // conn is one connection: it owns its streams, and the subtrees of its commands, also of released ones.
 type conn struct {
 	g      *guest
 	frames *frameReader
-	out    syscall.RawConn
+	out    *sink
 	closer func()
 
-	wmu  sync.Mutex // one frame at a time
-	wbuf []byte     // see room; used under wmu
+	wmu     sync.Mutex  // one frame at a time
+	wbuf    []byte      // see room; used under wmu
+	posted  []byte      // frames that go out with the next one, or when deliver fires; under wmu
+	deliver *time.Timer // runs while there are any
 
 	gone     chan struct{} // closed when the connection is
 	closing  sync.Once
@@ -48,19 +50,28 @@ const (
 	readBuffers = 4
 	maxStopAlls = 16
 	maxReason   = 1 << 10 // bytes of text in EXIT
+	postTime    = 5 * time.Millisecond
+	maxPosted   = 4 << 10 // bytes that are worth a copy to save a write
 )
 
 func newConn(g *guest, r readable, w *os.File, closer func()) *conn {
-	return &conn{
-		g: g, frames: newFrameReader(newSource(r, &g.lingering)), out: rawConn(w), closer: closer,
+	c := &conn{
+		g: g, frames: newFrameReader(newSource(r, &g.lingering)), out: newSink(w, &g.lingering), closer: closer,
 		gone: make(chan struct{}), slots: make(chan struct{}, readBuffers),
 		streams: map[uint32]stream{}, commands: map[*command]struct{}{},
 	}
+	c.deliver = time.AfterFunc(postTime, func() {
+		c.wmu.Lock()
+		defer c.wmu.Unlock()
+		c.write(nil)
+	})
+	return c
 }
 
 func (c *conn) close() {
 	c.closing.Do(func() {
 		close(c.gone)
+		c.out.close()
 		c.closer()
 	})
 }
@@ -81,6 +92,18 @@ func (c *conn) send(kind byte, id uint32, e encoder) {
 	c.write(e.seal(kind, id))
 }
 
+// post writes one frame with the next, or a moment later: every write wakes the client, and costs more than what a short command does.
+func (c *conn) post(kind byte, id uint32, e encoder) {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if len(c.posted) == 0 {
+		c.deliver.Reset(postTime)
+	}
+	if c.posted = append(c.posted, e.seal(kind, id)...); len(c.posted) >= maxPosted {
+		c.write(nil)
+	}
+}
+
 // room is where n bytes of a frame's payload go, in wbuf behind the header. Called under wmu.
 func (c *conn) room(n int) []byte {
 	if len(c.wbuf) < headerSize+n {
@@ -89,9 +112,18 @@ func (c *conn) room(n int) []byte {
 	return c.wbuf[headerSize : headerSize+n]
 }
 
-// write is called under wmu.
+// write sends what was posted, and b. It is called under wmu.
 func (c *conn) write(b []byte) {
-	if c.g.lingering.write(c.out, b) != nil {
+	if posted := c.posted; len(posted) > 0 {
+		c.posted = posted[:0]
+		c.deliver.Stop()
+		if len(posted)+len(b) > maxPosted {
+			c.write(posted)
+		} else {
+			b = append(posted, b...)
+		}
+	}
+	if len(b) > 0 && c.out.write(b) != nil {
 		c.close()
 	}
 }

@@ -147,11 +147,11 @@ func (o *output) run() {
 			break
 		}
 	}
+	if !o.k.isReleased() {
+		c.post(rOutEOF, o.k.id, newFrame(1).u8(o.kind))
+	}
 	c.wmu.Lock()
 	o.eof = true
-	if !o.k.isReleased() {
-		c.write(newFrame(1).u8(o.kind).seal(rOutEOF, o.k.id))
-	}
 	c.wmu.Unlock()
 	o.noteProgress()
 }

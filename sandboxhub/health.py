@@ -41,6 +41,7 @@ async def _database_answers() -> bool:
 
 
 def _ask() -> bool:
+    connection.close()  # one that was kept may lead to a file that is not there any more
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")

@@ -121,12 +121,14 @@ APPEND_SLASH = True
 
 TERMINAL_PAGE = BASE_DIR / "terminals" / "web" / "dist"
 
-# Databases: never CONN_MAX_AGE under ASGI (a new thread seldom meets the old connection); PostgreSQL has a pool of its own.
+# Databases. PostgreSQL has a pool of its own: a thread gives its connection back after each piece of work. Threads are few and stay, so
+# each keeps its connection to SQLite, whose last one to be closed would write all that is in the journal to the disk.
 if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
     DATABASES["default"].setdefault("OPTIONS", {}).setdefault("pool", {"min_size": 0, "max_size": 16, "timeout": 30})
 elif DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     if not DATABASES["default"]["NAME"].startswith(":"):
         private_file(Path(DATABASES["default"]["NAME"]))  # the journals get its mode
+    DATABASES["default"]["CONN_MAX_AGE"] = None
     DATABASES["default"].setdefault("OPTIONS", {}).update(
         transaction_mode="IMMEDIATE",
         timeout=20,

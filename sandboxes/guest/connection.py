@@ -24,7 +24,7 @@ class Stream(Protocol):
     """A command or a file operation."""
 
     def frame(self, kind: int, payload: memoryview) -> None:
-        """Take a frame; ``payload`` is valid only during the call. Raises ``Violation``."""
+        """Take a frame, or a part of one of output; ``payload`` is valid only during the call. Raises ``Violation``."""
 
     def wake(self) -> None:
         """The connection is lost: let every waiter find out."""
@@ -41,7 +41,7 @@ class Connection:
         self.greeted = Waiters()
         self.input_credit = 0
         self._stream = stream
-        self._parser = Parser(self._frame)
+        self._parser = Parser(self._frame, self._more)
         self._streams: dict[int, Stream] = {}
         self._next_stream = 1
         self._next_request = 0
@@ -181,9 +181,19 @@ class Connection:
         elif number >= self._next_stream:
             raise Violation(f"a frame for stream {number}, which was never opened")
         else:
-            self._late -= HEADER.size + len(payload)
-            if self._late < 0:
-                raise Violation(f"a frame for stream {number}, which has ended")
+            self._came_late(number, HEADER.size + len(payload))
+
+    def _more(self, kind: int, number: int, payload: memoryview) -> None:
+        """Take the next part of a frame of output."""
+        if (stream := self._streams.get(number)) is not None:
+            stream.frame(kind, payload)
+        else:
+            self._came_late(number, len(payload))
+
+    def _came_late(self, number: int, size: int) -> None:
+        self._late -= size
+        if self._late < 0:
+            raise Violation(f"a frame for stream {number}, which has ended")
 
     def _connection_frame(self, kind: int, payload: memoryview) -> None:
         if kind == wire.ERROR:

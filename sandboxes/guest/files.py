@@ -121,7 +121,7 @@ class Transfer(Operation, ABC):
 
     @abstractmethod
     def _got(self, payload: memoryview) -> None:
-        """Take a frame of output."""
+        """Take output, as it comes."""
 
     def _consumed(self, amount: int, *, drained: bool) -> None:
         credit = self._window.consumed(amount, drained=drained)
@@ -134,6 +134,7 @@ class Listing(Transfer):
 
     def __init__(self, connection: Connection, path: bytes) -> None:
         self._entries: list[Entry] = []
+        self._rest = b""  # of an entry that has not come whole
         self._too_many = False
         super().__init__(connection, Send.LIST, path)
 
@@ -152,8 +153,15 @@ class Listing(Transfer):
             if self._end is not None:
                 self._window.close()
 
+    def _finish(self, end: OperationEnd, value: int, text: bytes) -> None:
+        if end is OperationEnd.DONE and self._rest:
+            raise Violation("a listing that ends within an entry")
+        super()._finish(end, value, text)
+
     def _got(self, payload: memoryview) -> None:
-        entries = wire.decode_entries(payload)
+        data = memoryview(self._rest + payload)
+        entries, taken = wire.decode_entries(data)
+        self._rest = bytes(data[taken:])
         if len(self._entries) + len(entries) > MAX_ENTRIES:
             self._too_many = True
             self._changed.wake()

@@ -235,23 +235,24 @@ def decode_stat(payload: memoryview) -> Stat:
     return Stat(*unpack(STAT, payload))
 
 
-def decode_entries(payload: memoryview) -> list[Entry]:
-    """The entries of one frame of a listing. A name that could lead out of its directory is a ``Violation``."""
+def decode_entries(payload: memoryview) -> tuple[list[Entry], int]:
+    """The entries of a part of a listing, and how many bytes they take: the last one may be incomplete.
+
+    A name that could lead out of its directory is a ``Violation``.
+    """
     entries: list[Entry] = []
     offset = 0
-    while offset < len(payload):
-        if len(payload) - offset < _ENTRY.size:
-            raise Violation("a listing ends within an entry")
+    while len(payload) - offset >= _ENTRY.size:
         mode, size, mtime, length = _ENTRY.unpack_from(payload, offset)
-        offset += _ENTRY.size
-        if length > len(payload) - offset:
-            raise Violation("a listing ends within a name")
-        name = bytes(payload[offset : offset + length])
+        begin = offset + _ENTRY.size
+        if length > len(payload) - begin:
+            break
+        name = bytes(payload[begin : begin + length])
         if name in (b"", b".", b"..") or b"/" in name or b"\0" in name:
             raise Violation("a listing with a name that no file can have")
         entries.append(Entry(name, Stat(mode, size, mtime)))
-        offset += length
-    return entries
+        offset = begin + length
+    return entries, offset
 
 
 def clean_text(text: bytes) -> str:
@@ -264,23 +265,41 @@ def error_text(errno: int, text: bytes) -> str:
     return clean_text(text) or os.strerror(errno)
 
 
-class Parser:
-    """Cuts a byte stream into frames, whatever way it is split. Holds at most one incomplete frame."""
+_OUTPUT = (OUT, ERR)
 
-    def __init__(self, deliver: Callable[[int, int, memoryview], None]) -> None:
-        self._deliver = deliver  # type, stream, payload; the payload is valid only during the call
+
+class Parser:
+    """Cuts a byte stream into frames, whatever way it is split.
+
+    Holds at most one incomplete frame, and none of output (OUT, ERR): what has come of one counts as a frame, and ``more`` gets the
+    rest. Payloads are valid only during the call.
+    """
+
+    def __init__(self, deliver: Callable[[int, int, memoryview], None], more: Callable[[int, int, memoryview], None]) -> None:
+        self._deliver = deliver  # type, stream, payload
+        self._more = more
         self._partial = bytearray()
+        self._following = 0  # bytes of the last frame of output that are still to come
+        self._output = (0, 0)  # its type and stream
 
     def feed(self, data: memoryview) -> None:
-        """Deliver every frame that is complete. Raises ``Violation``, also what the delivery raises; the parser is of no use afterwards."""
-        start = self._complete(data) if self._partial else 0
-        end = len(data)
+        """Deliver what is there. Raises ``Violation``, also what the delivery raises; the parser is of no use afterwards."""
+        start, end = 0, len(data)
+        if self._following and end:
+            start = min(self._following, end)
+            self._following -= start
+            self._more(*self._output, data[:start])
+        elif self._partial:
+            start = self._complete(data)
         while end - start >= 9:
             length, kind, stream = HEADER.unpack_from(data, start)
             if length > MAX_FRAME:
                 raise Violation(f"a frame of {length} bytes")
             body = start + 9
             if end - body < length:
+                if kind in _OUTPUT and end > body:
+                    self._begin_output(kind, stream, data[body:], length)
+                    return
                 break
             start = body + length
             self._deliver(kind, stream, data[body:start])
@@ -299,8 +318,16 @@ class Parser:
         if length > MAX_FRAME:
             raise Violation(f"a frame of {length} bytes")
         missing: int = min(9 + length - len(partial), len(data) - taken)
+        if kind in _OUTPUT and missing:
+            self._partial = bytearray()
+            self._begin_output(kind, stream, data[taken : taken + missing], length)
+            return taken + missing
         partial += data[taken : taken + missing]
         if len(partial) == 9 + length:
             self._partial = bytearray()
             self._deliver(kind, stream, memoryview(partial)[9:])
         return taken + missing
+
+    def _begin_output(self, kind: int, stream: int, payload: memoryview, length: int) -> None:
+        self._following, self._output = length - len(payload), (kind, stream)
+        self._deliver(kind, stream, payload)

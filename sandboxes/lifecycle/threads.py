@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from asgiref.sync import SyncToAsync, async_to_sync
-from django.db import connections
+from django.db import close_old_connections
 
 T = TypeVar("T")
 
@@ -18,13 +18,13 @@ _database = ThreadPoolExecutor(4, thread_name_prefix="database")
 
 
 async def in_thread(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Run synchronous database work off the loop; its connection is given back at once."""
+    """Run synchronous database work off the loop; a pool's connection is given back at once."""
 
     def run() -> T:
         try:
             return work(*args, **kwargs)
         finally:
-            connections.close_all()
+            close_old_connections()
 
     return await asyncio.get_running_loop().run_in_executor(_database, run)
 
@@ -44,12 +44,11 @@ class LoopThread:
 
 
 def run_on(loop: asyncio.AbstractEventLoop, work: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """Run ``work(*args)`` on ``loop`` from a synchronous thread, holding no database connection meanwhile.
+    """Run ``work(*args)`` on ``loop`` from a synchronous thread, holding no connection of a pool meanwhile.
 
     In a view under ASGI, the client's hang-up cancels it.
     """
-    if not any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
-        connections.close_all()
+    close_old_connections()  # but one in the middle of a transaction
     if getattr(SyncToAsync.threadlocal, "main_event_loop", None) is loop:
         return async_to_sync(work)(*args)
 

@@ -132,7 +132,10 @@ def test_a_phone(open_terminal: Open, lease: Lease, scheme: str) -> None:
     assert rows > 20 and 30 < cols < 60
     assert terminal.page.evaluate("document.documentElement.scrollWidth") == 390
     keys = terminal.page.locator("#keys")
-    terminal.run("clear; sleep 1000")
+    terminal.run("clear; echo clea''red; cat")
+    terminal.until("^cleared$")
+    terminal.run("heard")
+    until(lambda: terminal.text().count("heard") == 2)  # before it runs, the shell is what Ctrl-C interrupts
     keys.get_by_role("button", name="Ctrl").tap()
     assert keys.get_by_role("button", name="Ctrl").get_attribute("aria-pressed") == "true"
     terminal.type("c")

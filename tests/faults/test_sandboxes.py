@@ -128,13 +128,8 @@ def test_a_role_that_loses_pods_exec(deploy: Deploy) -> None:
 
 @pytest.fixture(scope="module")
 def second(server: Server) -> Iterator[Server]:
-    other = server.replica()
-    other.start()
-    try:
+    with server.replica() as other:
         yield other
-        other.stop()
-    finally:
-        other.kill()
 
 
 # Many at once

@@ -83,7 +83,7 @@ class Peer:
         try:
             while await self._reader.read(1 << 16):
                 pass
-        except ConnectionResetError:
+        except ConnectionError:  # also while the peer still wrote
             return
 
     async def started(self, pid: int = 7) -> Frame:

@@ -97,18 +97,30 @@ async def test_list(scripted: Scripted) -> None:
     guest, peer = scripted
     asking = asyncio.create_task(guest.list(b"."))
     request = await peer.expect(Send.LIST)
-    peer.send(wire.OUT, request.stream, entry(b"b") + entry(b"\xff\n"))
-    peer.send(wire.OUT, request.stream, entry(b".a", 0o040755, 0))
+    listing = entry(b"b") + entry(b"\xff\n") + entry(b".a", 0o040755, 0)
+    for part in (listing[:10], listing[10:40], listing[40:]):
+        peer.send(wire.OUT, request.stream, part)
     peer.send(wire.EXIT, request.stream, exit_payload())
     assert [(e.name, e.stat.is_dir) for e in await asking] == [(b"b", False), (b"\xff\n", False), (b".a", True)]
 
 
-@pytest.mark.parametrize("payload", [entry(b""), entry(b".."), entry(b"a/b"), entry(b"a\0"), entry(b"name")[:-1], b"short"])
+@pytest.mark.parametrize("payload", [entry(b""), entry(b".."), entry(b"a/b"), entry(b"a\0")])
 async def test_a_listing_cannot_lead_out_of_its_directory(scripted: Scripted, payload: bytes) -> None:
     guest, peer = scripted
     asking = asyncio.create_task(guest.list(b"."))
     peer.send(wire.OUT, (await peer.expect(Send.LIST)).stream, payload)
     with pytest.raises(GuestLost, match="broke the protocol"):
+        await asking
+
+
+@pytest.mark.parametrize("payload", [entry(b"name")[:-1], b"short"])
+async def test_a_listing_that_ends_within_an_entry_is_a_violation(scripted: Scripted, payload: bytes) -> None:
+    guest, peer = scripted
+    asking = asyncio.create_task(guest.list(b"."))
+    request = await peer.expect(Send.LIST)
+    peer.send(wire.OUT, request.stream, payload)
+    peer.send(wire.EXIT, request.stream, exit_payload())
+    with pytest.raises(GuestLost, match="within an entry"):
         await asking
 
 

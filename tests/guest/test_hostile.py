@@ -140,7 +140,12 @@ def test_survives_anything(data: bytes, splits: list[int]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 255), st.integers(0, 99), st.binary(max_size=50))), st.lists(st.integers(0, 1 << 20), max_size=30))
 def test_frames_do_not_depend_on_how_they_are_cut(sent: list[tuple[int, int, bytes]], splits: list[int]) -> None:
     got: list[tuple[int, int, bytes]] = []
-    parser = Parser(lambda kind, stream, payload: got.append((kind, stream, bytes(payload))))
+
+    def more(kind: int, stream: int, payload: memoryview) -> None:
+        assert payload and kind in (wire.OUT, wire.ERR) and got[-1][:2] == (kind, stream)
+        got[-1] = (kind, stream, got[-1][2] + payload)
+
+    parser = Parser(lambda kind, stream, payload: got.append((kind, stream, bytes(payload))), more)
     for piece in cut(b"".join(frame(*f) for f in sent), splits):
         parser.feed(memoryview(piece))
     assert got == sent
@@ -149,7 +154,7 @@ def test_frames_do_not_depend_on_how_they_are_cut(sent: list[tuple[int, int, byt
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(wire.MAX_FRAME + 1, 0xFFFF_FFFF), st.integers(1, 9))
 def test_a_huge_frame_is_refused_at_its_header(length: int, split: int) -> None:
-    parser = Parser(lambda *_: None)
+    parser = Parser(lambda *_: None, lambda *_: None)
     header = HEADER.pack(length, wire.OUT, 1)
     try:
         parser.feed(memoryview(header[:split]))

@@ -68,13 +68,19 @@ class Server:
         self._keys: dict[tuple[str, str], str] = {}
         self._traces = traces
 
-    def replica(self, **settings: str) -> Server:
-        """Another process of the same deployment, not started."""
+    @contextlib.contextmanager
+    def replica(self, **settings: str) -> Iterator[Server]:
+        """Another running process of the same deployment, which at the end stops cleanly."""
         other = Server(self.home, self.environment["DATABASE_URL"], {}, self._python, self._traces)
         other.log = self.home.with_name(f"{other.port}.log")
         other.environment = {**self.environment, "PORT": str(other.port), **settings}
         other._keys = self._keys
-        return other
+        try:
+            other.start()
+            yield other
+            other.stop()
+        finally:
+            other.kill()
 
     # Life
 

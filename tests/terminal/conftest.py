@@ -18,13 +18,8 @@ _PROGRAMS = ("sh", "stty", "sleep", "cat", "ls", "head", "tr", "seq", "sha256sum
 @pytest.fixture(scope="session")
 def second(server: Server) -> Iterator[Server]:
     """Tests may stop and kill it, and start it again afterwards. It pings every few seconds."""
-    other = server.replica(DJANGO_SETTINGS_MODULE="tests.terminal.fast_pings")
-    other.start()
-    try:
+    with server.replica(DJANGO_SETTINGS_MODULE="tests.terminal.fast_pings") as other:
         yield other
-        other.stop()
-    finally:
-        other.kill()
 
 
 @pytest.fixture(scope="session")
