@@ -8,9 +8,13 @@ proof, the same for every engine.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+
+#: The form of a sandbox's name. runsc takes an id for a prefix of others: a name of another length or form must never reach it.
+SANDBOX_NAME = re.compile(r"m-[0-9a-f]{24}-[0-9]{4}")
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Limits:
 class Spec:
     """One sandbox to start. ``name`` is all that is needed to find it again."""
 
-    name: str  #: ``m-<24 hex>-<generation, 4 digits>``: one length for all, because runsc resolves ids by prefix
+    name: str  #: ``m-<24 hex>-<generation, 4 digits>``: ``SANDBOX_NAME``
     runtime: str  #: one of ``Engine.runtimes``
     image: str  #: ``host``, or a name or reference that the engine can resolve
     workdir: str  #: absolute path inside

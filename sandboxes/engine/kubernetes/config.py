@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-SANDBOX_NAME = re.compile(r"m-[0-9a-f]{24}-[0-9]{4}")
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # Kubernetes' own term
 VOLUME_NAME = _DNS_LABEL  #: a claim's name is the volume's own
 #: A reference to an image, as far as it must be checked before the cluster does.

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from sandboxes.engine.base import ByteStream, Health, Running, Runtime, Spec
+from sandboxes.engine.base import SANDBOX_NAME, ByteStream, Health, Running, Runtime, Spec
 from sandboxes.engine.kubernetes import egress, manifests, reasons, selftest
 from sandboxes.engine.kubernetes.client import Cluster, Json, Refused
-from sandboxes.engine.kubernetes.config import IMAGE_REFERENCE, LABEL_INSTANCE, LABEL_RUNTIME, SANDBOX_NAME, VOLUME_NAME, KubernetesConfig
+from sandboxes.engine.kubernetes.config import IMAGE_REFERENCE, LABEL_INSTANCE, LABEL_RUNTIME, VOLUME_NAME, KubernetesConfig
 from sandboxes.engine.kubernetes.connections import Connections
 from sandboxes.engine.kubernetes.locks import Locks
 from sandboxes.engine.kubernetes.reasons import Pod

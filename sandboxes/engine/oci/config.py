@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: runsc takes an id for a prefix of others: a name of another length or form must never reach a runtime.
-SANDBOX_NAME = re.compile(r"m-[0-9a-f]{24}-[0-9]{4}")
-#: Sandboxes of the self-test: of the same length, so that neither can be a prefix of the other, and of no lease.
+#: Sandboxes of the self-test: of the same length as those of leases, so that neither can be a prefix of the other, and of no lease.
 PROBE_NAME = re.compile(r"t-[0-9a-f]{24}-[0-9]{4}")
 ANY_NAME = re.compile(r"[mt]-[0-9a-f]{24}-[0-9]{4}")
 VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")

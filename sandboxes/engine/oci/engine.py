@@ -8,11 +8,11 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sandboxes.engine.base import ByteStream, Health, Running, Runtime, Spec
+from sandboxes.engine.base import SANDBOX_NAME, ByteStream, Health, Running, Runtime, Spec
 from sandboxes.engine.oci import procfs, selftest
 from sandboxes.engine.oci.bundle import Record
 from sandboxes.engine.oci.cgroups import Cgroups, hierarchies
-from sandboxes.engine.oci.config import PROBE_NAME, SANDBOX_NAME, OciConfig, Paths
+from sandboxes.engine.oci.config import PROBE_NAME, OciConfig, Paths
 from sandboxes.engine.oci.directories import Directories
 from sandboxes.engine.oci.disk import LoopDisks
 from sandboxes.engine.oci.locks import Locks
