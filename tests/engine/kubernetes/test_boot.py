@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -89,12 +88,10 @@ def test_the_bound_of_processes_is_inherited(run, tmp_path: Path):
 
 
 def test_it_ends_when_asked_before_there_is_a_guest(run):
-    process = start(run(boot.first_process("/work", None)))
-    assert process.stdout
-    os.set_blocking(process.stdout.fileno(), False)
-    # The trap is set once a child of the loop is there.
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    while not children.read_text():
-        assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 143
+    with start(run(boot.first_process("/work", None))) as process:
+        # The trap is set once a child of the loop is there.
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not children.read_text():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
