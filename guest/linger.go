@@ -19,14 +19,23 @@ const (
 	lingerPlaces = 8                     // see makeThreads
 )
 
+// enter takes a place, if there is one; leave gives it back.
+func (l *lingering) enter() bool {
+	if l.threads.Add(1) > lingerPlaces {
+		l.leave()
+		return false
+	}
+	return true
+}
+
+func (l *lingering) leave() { l.threads.Add(-1) }
+
 // poll says whether one of the events is there, or comes in time when told to linger. At once when too many threads do.
 func (l *lingering) poll(files []unix.PollFd, linger bool) bool {
 	wait := time.Duration(0)
-	if linger {
-		defer l.threads.Add(-1)
-		if l.threads.Add(1) <= lingerPlaces {
-			wait = lingerTime
-		}
+	if linger && l.enter() {
+		defer l.leave()
+		wait = lingerTime
 	}
 	n, err := unix.Poll(files, int(wait.Milliseconds()))
 	return err == nil && n > 0

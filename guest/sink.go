@@ -32,9 +32,11 @@ func newSink(f *os.File, l *lingering) *sink {
 
 // write writes all of b.
 func (s *sink) write(b []byte) error {
-	if s.pipe && len(b) >= largeWrite {
+	if s.pipe && len(b) >= largeWrite && s.lingering.enter() {
 		n := 0
-		if err := s.raw.Write(func(fd uintptr) bool { n = s.writeBlocking(int(fd), b); return true }); err != nil {
+		err := s.raw.Write(func(fd uintptr) bool { n = s.writeBlocking(int(fd), b); return true })
+		s.lingering.leave()
+		if err != nil {
 			return err
 		}
 		b = b[n:]
