@@ -96,7 +96,7 @@ func (k *command) run() {
 		k.failed(err)
 		return
 	}
-	k.tell(rStarted, newFrame(4).u32(uint32(k.child.pid.Load())))
+	k.tellStarted()
 	k.mu.Lock()
 	k.started = true
 	k.mu.Unlock()
@@ -120,13 +120,13 @@ func (k *command) run() {
 	k.c.g.sweeper.watch(k.child, k.subtreeEnded)
 }
 
-// tell sends what a client waits for before it writes input, or posts what will soon be followed by more.
-func (k *command) tell(kind byte, e encoder) {
+// tellStarted sends what a client waits for before it writes input, and posts what will soon be followed by more.
+func (k *command) tellStarted() {
+	tell := k.c.post
 	if k.in != nil || k.pty || k.lasting {
-		k.c.send(kind, k.id, e)
-	} else {
-		k.c.post(kind, k.id, e)
+		tell = k.c.send
 	}
+	tell(rStarted, k.id, newFrame(4).u32(uint32(k.child.pid.Load())))
 }
 
 func (k *command) result() (byte, int32, string) {

@@ -65,6 +65,7 @@ func newConn(g *guest, r readable, w *os.File, closer func()) *conn {
 		defer c.wmu.Unlock()
 		c.write(nil)
 	})
+	c.deliver.Stop() // until something is posted
 	return c
 }
 
@@ -92,7 +93,7 @@ func (c *conn) send(kind byte, id uint32, e encoder) {
 	c.write(e.seal(kind, id))
 }
 
-// post writes one frame with the next, or a moment later: every write wakes the client, and costs more than what a short command does.
+// post writes one frame with the next, or a moment later: every write wakes the client, and in a cluster all that is on the way to it.
 func (c *conn) post(kind byte, id uint32, e encoder) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()

@@ -22,8 +22,7 @@ def test_only_readiness_needs_the_database(tmp_path: Path):
     home.mkdir(mode=0o700)
     database = home / "database"
     server = Server(home, f"sqlite:///{database}", {"SANDBOXHUB_REAPER": "off", "SANDBOXHUB_RUNTIMES": "runc"})
-    server.start()
-    try:
+    with server.running():
         kept = database.rename(home / "kept")
         database.mkdir()
         assert requests.get(f"{server.url}/readyz", timeout=60).status_code == 503
@@ -31,6 +30,3 @@ def test_only_readiness_needs_the_database(tmp_path: Path):
         database.rmdir()
         kept.rename(database)
         assert requests.get(f"{server.url}/readyz", timeout=60).status_code == 200
-        server.stop()
-    finally:
-        server.kill()

@@ -128,7 +128,7 @@ def test_a_role_that_loses_pods_exec(deploy: Deploy) -> None:
 
 @pytest.fixture(scope="module")
 def second(server: Server) -> Iterator[Server]:
-    with server.replica() as other:
+    with server.replica().running() as other:
         yield other
 
 

@@ -68,21 +68,25 @@ class Server:
         self._keys: dict[tuple[str, str], str] = {}
         self._traces = traces
 
-    @contextlib.contextmanager
-    def replica(self, **settings: str) -> Iterator[Server]:
-        """Another running process of the same deployment, which at the end stops cleanly."""
+    def replica(self, **settings: str) -> Server:
+        """Another process of the same deployment, not started."""
         other = Server(self.home, self.environment["DATABASE_URL"], {}, self._python, self._traces)
         other.log = self.home.with_name(f"{other.port}.log")
         other.environment = {**self.environment, "PORT": str(other.port), **settings}
         other._keys = self._keys
-        try:
-            other.start()
-            yield other
-            other.stop()
-        finally:
-            other.kill()
+        return other
 
     # Life
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Server]:
+        """Started; at the end it stops cleanly."""
+        try:
+            self.start()
+            yield self
+            self.stop()
+        finally:
+            self.kill()
 
     def start(self) -> None:
         """Returns when it serves."""
@@ -238,16 +242,14 @@ def deployment(
     with fresh_database(home) as database:
         server = Server(home, database, settings, python, traces)
         try:
-            server.start()
-            yield server
-            if server.process is None:
-                server.start()
-            end_all(server)
-            until(lambda: not server.traces.of_sandboxes(), seconds=90)
-            server.stop()
+            with server.running():
+                yield server
+                if server.process is None:
+                    server.start()
+                end_all(server)
+                until(lambda: not server.traces.of_sandboxes(), seconds=90)
             assert server.traces.of_sandboxes() + server.traces.of_processes() == []
         finally:
-            server.kill()
             server.traces.clean()
 
 

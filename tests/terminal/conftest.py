@@ -18,7 +18,7 @@ _PROGRAMS = ("sh", "stty", "sleep", "cat", "ls", "head", "tr", "seq", "sha256sum
 @pytest.fixture(scope="session")
 def second(server: Server) -> Iterator[Server]:
     """Tests may stop and kill it, and start it again afterwards. It pings every few seconds."""
-    with server.replica(DJANGO_SETTINGS_MODULE="tests.terminal.fast_pings") as other:
+    with server.replica(DJANGO_SETTINGS_MODULE="tests.terminal.fast_pings").running() as other:
         yield other
 
 
