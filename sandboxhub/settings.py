@@ -56,6 +56,7 @@ SANDBOXHUB_EXEC_CEILING = env.whole("SANDBOXHUB_EXEC_CEILING", 16, least=0, most
 # Clocks, in seconds, and sizes, in bytes
 SANDBOXHUB_EXEC_TIMEOUT = env.whole("SANDBOXHUB_EXEC_TIMEOUT", 900, least=1, most=86_400)
 SANDBOXHUB_START_WAIT = env.number("SANDBOXHUB_START_WAIT", 60, least=0, most=600)
+SANDBOXHUB_SCHEDULE_WAIT = env.number("SANDBOXHUB_SCHEDULE_WAIT", 5, least=0, most=900)
 SANDBOXHUB_REAPER = env.bool("SANDBOXHUB_REAPER", default=True)
 SANDBOXHUB_REAP_INTERVAL = env.number("SANDBOXHUB_REAP_INTERVAL", 5, least=0.1, most=3600)
 SERVER_DRAIN_SECONDS = env.number("SANDBOXHUB_DRAIN", 20, least=0, most=3600)

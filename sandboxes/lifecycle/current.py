@@ -37,6 +37,7 @@ def make_engine(instance: str) -> Engine:
                 runtimes={name: classes.get(name, name) for name in settings.SANDBOXHUB_RUNTIMES},
                 image=settings.SANDBOXHUB_IMAGE,
                 storage_class=settings.SANDBOXHUB_STORAGE_CLASS,
+                schedule_wait=settings.SANDBOXHUB_SCHEDULE_WAIT,
                 kubeconfig=settings.KUBECONFIG,
             )
         )

@@ -23,7 +23,7 @@ from sandboxes import errors, policy
 from sandboxes.engine.base import Limits, Running, Spec
 from sandboxes.models import COUNTED, PUBLIC, Event, Org, Project, Sandbox, State, Volume
 
-_START_MOST = 180.0  #: seconds after which nobody who lives starts a lease any more: more than an engine takes
+_START_MOST = 180.0  #: seconds, beside the wait for a node, after which nobody who lives starts a lease any more: more than an engine takes
 _RETRY_MOST = 60.0  #: seconds between two attempts to end a sandbox, at most
 
 
@@ -100,7 +100,7 @@ def take(org: Org, wanted: Wanted, *, engine: str, host: str, worker: str) -> Ta
             created_at=now,
             last_used_at=now,
             expires_at=now + timedelta(seconds=policy.ttl(wanted.ttl, wanted.klass)),
-            retry_at=now + timedelta(seconds=_START_MOST),
+            retry_at=now + _start_most(),
         )
         record("leased", org_id=org.pk, sandbox=sandbox.pk, actor=wanted.actor)
     return Taken(sandbox, created=True)
@@ -156,9 +156,13 @@ def touch(sandbox: Sandbox) -> None:
         Sandbox.objects.filter(pk=sandbox.pk, last_used_at__lt=now).update(last_used_at=now)
 
 
+def _start_most() -> timedelta:
+    return timedelta(seconds=_START_MOST + settings.SANDBOXHUB_SCHEDULE_WAIT)
+
+
 def claim_start(pk: str, *, dead: str, worker: str) -> bool:
     """Take over a start that its process (``dead``) did not live to finish."""
-    until = timezone.now() + timedelta(seconds=_START_MOST)
+    until = timezone.now() + _start_most()
     return bool(Sandbox.objects.filter(pk=pk, state=State.PENDING, worker=dead).update(worker=worker, retry_at=until))
 
 

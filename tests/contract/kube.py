@@ -50,6 +50,7 @@ def make():
             self._guest,
             {self.runtime: self.runtime},
             self.image,
+            schedule_wait=60,  # after a pause the kubelet may find its node unfit for a moment
             kubeconfig=self.space.kubeconfig,
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from cluster.objects import NODE
 
 from sandboxes.engine.base import Engine, Health
 from sandboxes.engine.kubernetes import engine as engine_module
@@ -43,9 +42,6 @@ async def test_a_kubelet_that_hangs(kube: KubernetesTarget, engine: Engine, make
         assert guest is not None
     await engine.end(spec.name)
     assert await engine.observe() == {}
-    async with asyncio.timeout(120):  # the node may have been given up meanwhile, and takes pods again only then
-        while (await asyncio.to_thread(kube.space.api.get, f"/api/v1/nodes/{NODE}"))["spec"].get("taints"):
-            await asyncio.sleep(0.2)
 
 
 async def test_the_api_server_is_restarted(kube: KubernetesTarget, engine: Engine, make_spec, sh):
@@ -84,7 +80,7 @@ async def test_the_api_server_is_restarted_under_a_start(kube: KubernetesTarget,
     try:
         await start
     except StartFailed:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while not await is_ended(engine, spec.name):  # what could not be removed then is found
                 await asyncio.sleep(0.2)
     else:

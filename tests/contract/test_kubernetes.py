@@ -63,9 +63,10 @@ async def test_a_hundred_at_once(kube: KubernetesTarget, engine: Engine, make_sp
 # Starts that cannot succeed
 
 
-async def test_no_room(kube: KubernetesTarget, engine: Engine, make_spec):
-    with pytest.raises(StartFailed, match="no node has room for it: .*Insufficient cpu"):
-        await engine.start(make_spec(cpus=1000))
+async def test_no_room(kube: KubernetesTarget, make_spec):
+    async with opened(KubernetesEngine(replace(kube.config(), schedule_wait=1))) as engine:
+        with pytest.raises(StartFailed, match="no node has room for it: .*Insufficient cpu"):
+            await engine.start(make_spec(cpus=1000))
 
 
 async def test_a_volume_that_never_gets_a_disk(kube: KubernetesTarget, make_spec, monkeypatch: pytest.MonkeyPatch):

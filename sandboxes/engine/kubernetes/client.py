@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -29,6 +30,8 @@ Json = dict[str, Any]
 _REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 _RETRY_FOR = 10.0  #: seconds; an API server that restarts is back by then
 _RETRY_STATUS = (429, 500, 502, 503, 504)
+#: Seconds in which an API server that was away may refuse what it will allow: it answers before it has read the roles.
+_ROLES_WITHIN = 10.0
 _HANDSHAKE_TIMEOUT = 15.0  #: seconds; a node whose kubelet hangs never answers
 _WATCH_SECONDS = 300
 _WATCH_SILENCE = 120.0  #: seconds; bookmarks come every minute
@@ -55,6 +58,7 @@ class Cluster:
         self._credentials = Credentials(config.kubeconfig)
         self._session: aiohttp.ClientSession | None = None
         self._core = f"/api/v1/namespaces/{config.namespace}"
+        self._away = -math.inf  # when the server could last not be reached, by the loop's clock
 
     async def open(self) -> None:
         await self._credentials.load()
@@ -131,7 +135,7 @@ class Cluster:
                         if line:
                             yield json.loads(line)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
 
     async def exec(self, pod: str, command: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
         """Start a command in a pod, its stdin, stdout and stderr on a WebSocket of one of ``PROTOCOLS``."""
@@ -158,11 +162,13 @@ class Cluster:
                 if error.status == 401 and attempt == 1:
                     await self._credentials.renew(seen)
                     continue
+                if self._is_too_early(error.status):
+                    raise EngineUnavailable("The API server of the cluster has just started.") from error
                 raise Refused(error.status, "", f"the API server answered {error.status} to an exec") from error
             except TimeoutError as error:
                 raise EngineError("The node of the sandbox does not answer.") from error
             except (aiohttp.ClientError, OSError) as error:
-                raise _unavailable(error) from error
+                raise self._unavailable(error) from error
             if socket.protocol not in PROTOCOLS:
                 await socket.close()
                 raise EngineError("The API server speaks no version of the exec protocol that this engine knows.")
@@ -201,11 +207,11 @@ class Cluster:
                     failure = _refusal(response.status, text)
                     wait = max(wait, _seconds(response.headers.get("Retry-After", "")))
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                failure = _unavailable(error)
+                failure = self._unavailable(error)
             if isinstance(failure, Refused):
                 if failure.status == 401 and self._credentials.renewals == seen and pause == 0.1:
                     await self._credentials.renew(seen)
-                elif failure.status not in _RETRY_STATUS:
+                elif failure.status not in _RETRY_STATUS and not self._is_too_early(failure.status):
                     raise failure
             if loop.time() + wait > until:
                 if isinstance(failure, Refused) and failure.status >= 500:
@@ -213,6 +219,15 @@ class Cluster:
                 raise failure
             await asyncio.sleep(wait)
             pause = min(pause * 2, 2.0)
+
+    def _unavailable(self, error: BaseException) -> EngineUnavailable:
+        self._away = asyncio.get_running_loop().time()
+        _log.warning("the API server cannot be reached: %s", str(error) or type(error).__name__)
+        return EngineUnavailable("The API server of the cluster cannot be reached.")
+
+    def _is_too_early(self, status: int) -> bool:
+        """Whether an answer says nothing yet about what is allowed."""
+        return status == 403 and asyncio.get_running_loop().time() < self._away + _ROLES_WITHIN
 
     async def _send(
         self, method: str, path: str, *, query: Mapping[str, str] | None, timeout: aiohttp.ClientTimeout, body: Any = None
@@ -236,11 +251,6 @@ def _refusal(status: int, body: bytes) -> Refused:
         return Refused(status, str(said.get("reason", "")), str(said.get("message", "")))
     except (ValueError, AttributeError):
         return Refused(status, "", f"HTTP {status}")
-
-
-def _unavailable(error: BaseException) -> EngineUnavailable:
-    _log.warning("the API server cannot be reached: %s", str(error) or type(error).__name__)
-    return EngineUnavailable("The API server of the cluster cannot be reached.")
 
 
 def _seconds(text: str) -> float:

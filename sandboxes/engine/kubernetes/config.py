@@ -37,6 +37,7 @@ class KubernetesConfig:
     runtimes: Mapping[str, str]  #: each runtime to its RuntimeClass, in order of preference; an empty one is the nodes' own default
     image: str  #: the default one
     storage_class: str = ""  #: of new volumes; empty: the cluster's default
+    schedule_wait: float = 5.0  #: seconds that a pod may wait for a node with room
     kubeconfig: Path | None = None  #: None: the service account of the pod that the engine itself runs in
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ class KubernetesEngine:
         self._pods = Pods(self._cluster, f"{LABEL_INSTANCE}={config.instance}", self._died)
         self._connections = Connections(self._cluster, config.guest)
         self._volumes = Volumes(self._cluster, config)
-        self._starting = Starting(self._pods, self._connections)
+        self._starting = Starting(self._pods, self._connections, config.schedule_wait)
         self._proven: dict[str, Runtime] = {}
         self._ready: set[str] = set()  # uids of pods that a start has proven
         self._starts = Starts()

@@ -13,7 +13,6 @@ Pod = Mapping[str, Any]
 #: Seconds that an obstacle may last before the start counts as failed.
 _AT_ONCE = 0.0
 _PULL_GRACE = 15.0  # one more try of the kubelet's
-_SCHEDULING_GRACE = 5.0  # somebody else's pod may be on its way out
 _CLAIM_GRACE = 2.0  # the scheduler may hear of a new claim a little later
 _VOLUME_GRACE = 60.0  # a driver makes the disk meanwhile
 _MISSING_IMAGE = ("not found", "manifest unknown", "unauthorized", "denied", "forbidden", "does not exist", "no such host")
@@ -54,8 +53,8 @@ def is_up(pod: Pod) -> bool:
     return "running" in _container(pod).get("state", {})
 
 
-def obstacle(pod: Pod) -> Obstacle | None:
-    """What keeps ``pod``, which is not up yet, from starting; None while all goes well."""
+def obstacle(pod: Pod, schedule_wait: float) -> Obstacle | None:
+    """What keeps ``pod``, which is not up yet, from starting; None while all goes well. ``schedule_wait`` is how long room may take."""
     waiting = _container(pod).get("state", {}).get("waiting", {})
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
     image = pod["spec"]["containers"][0]["image"]
@@ -75,7 +74,7 @@ def obstacle(pod: Pod) -> Obstacle | None:
             return Obstacle("its volume does not exist", _CLAIM_GRACE)
         if "PersistentVolumeClaim" in why or "persistent volume" in why.lower():
             return Obstacle(f"its volume has no disk yet{_because(why)}", _VOLUME_GRACE)
-        return Obstacle(f"no node has room for it{_because(why)}", _SCHEDULING_GRACE)
+        return Obstacle(f"no node has room for it{_because(why)}", schedule_wait)
     return None
 
 

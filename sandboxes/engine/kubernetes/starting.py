@@ -12,7 +12,7 @@ from sandboxes.engine.kubernetes.streams import ExecStream, NoGuest
 from sandboxes.engine.kubernetes.watch import Pods
 from sandboxes.errors import EngineError, EngineUnavailable
 
-START_MOST = 120.0  #: seconds from the pod's creation to the guest's first word
+START_MOST = 120.0  #: seconds from the pod's creation to the guest's first word, beside the wait for a node
 #: The first exec works about half a second before the cluster says that the pod is ready: so it is tried early, and often at first.
 _FIRST_TRY = 0.15  #: seconds after the pod got its node
 _TRY_EVERY = 0.05
@@ -22,17 +22,19 @@ _FAILURES_MOST = 8  #: tries that failed otherwise than by being too early
 
 
 class Starting:
-    def __init__(self, pods: Pods, connections: Connections) -> None:
+    def __init__(self, pods: Pods, connections: Connections, schedule_wait: float) -> None:
         self._pods = pods
         self._connections = connections
+        self._schedule_wait = schedule_wait
 
     async def bring_up(self, pod: Pod) -> ExecStream:
         """The first connection to the guest of ``pod``, which ``Pods`` knows. Raises ``EngineError``, its detail the reason as a clause."""
         obstacle = asyncio.create_task(self._until_hopeless(name_of(pod), uid_of(pod)))
         reached = asyncio.create_task(self._reach(name_of(pod)))
         stream: ExecStream | None = None
+        most = START_MOST + self._schedule_wait
         try:
-            async with asyncio.timeout(START_MOST):
+            async with asyncio.timeout(most):
                 await asyncio.wait([obstacle, reached], return_when=asyncio.FIRST_COMPLETED)
             if not reached.done():
                 raise EngineError(f"{obstacle.result()}.")
@@ -40,8 +42,8 @@ class Starting:
             return stream
         except TimeoutError:
             known = self._pods.get(name_of(pod))
-            hindrance = reasons.obstacle(known) if known is not None else None
-            raise EngineError(f"it did not come up within {START_MOST:.0f} s{f': {hindrance.text}' if hindrance else ''}.") from None
+            hindrance = reasons.obstacle(known, self._schedule_wait) if known is not None else None
+            raise EngineError(f"it did not come up within {most:.0f} s{f': {hindrance.text}' if hindrance else ''}.") from None
         finally:
             for task in (obstacle, reached):
                 task.cancel()
@@ -61,7 +63,7 @@ class Starting:
                     return "somebody deleted its pod"
                 if (reason := reasons.death(pod)) is not None:
                     return reason
-                hindrance = reasons.obstacle(pod)
+                hindrance = reasons.obstacle(pod, self._schedule_wait)
                 left: float | None = None
                 if hindrance is not None:
                     if hindrance.grace != grace:

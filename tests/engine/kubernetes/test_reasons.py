@@ -6,6 +6,12 @@ import pytest
 
 from sandboxes.engine.kubernetes import reasons
 
+SCHEDULE_WAIT = 7.0
+
+
+def obstacle(pod):
+    return reasons.obstacle(pod, SCHEDULE_WAIT)
+
 
 def pod(*, waiting=None, terminated=None, running=None, scheduled=None, deleted=False, **status):
     state = {key: value for key, value in (("waiting", waiting), ("terminated", terminated), ("running", running)) if value is not None}
@@ -29,7 +35,7 @@ def pod(*, waiting=None, terminated=None, running=None, scheduled=None, deleted=
     ],
 )
 def test_what_is_hopeless_at_once(waiting, words):
-    found = reasons.obstacle(pod(waiting=waiting))
+    found = obstacle(pod(waiting=waiting))
     assert found is not None
     assert words in found.text
     assert found.grace == 0
@@ -37,23 +43,23 @@ def test_what_is_hopeless_at_once(waiting, words):
 
 def test_a_registry_that_does_not_answer_gets_one_more_try():
     for reason in ("ErrImagePull", "ImagePullBackOff"):
-        found = reasons.obstacle(pod(waiting={"reason": reason, "message": "dial tcp 10.0.0.1:443: connect: connection refused"}))
+        found = obstacle(pod(waiting={"reason": reason, "message": "dial tcp 10.0.0.1:443: connect: connection refused"}))
         assert found is not None
         assert 10 < found.grace < 60
 
 
 def test_no_room():
     message = "0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available."
-    found = reasons.obstacle(pod(scheduled={"status": "False", "reason": "Unschedulable", "message": message}))
+    found = obstacle(pod(scheduled={"status": "False", "reason": "Unschedulable", "message": message}))
     assert found is not None
     assert "no node has room" in found.text
     assert "Insufficient memory" in found.text
-    assert 0 < found.grace <= 10
+    assert found.grace == SCHEDULE_WAIT
 
 
 def test_volumes():
     def said(message):
-        return reasons.obstacle(pod(scheduled={"status": "False", "reason": "Unschedulable", "message": message}))
+        return obstacle(pod(scheduled={"status": "False", "reason": "Unschedulable", "message": message}))
 
     assert "does not exist" in said('persistentvolumeclaim "absent" not found').text
     unbound = said("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
@@ -72,7 +78,7 @@ def test_volumes():
     ],
 )
 def test_nothing_is_wrong(fine):
-    assert reasons.obstacle(fine) is None
+    assert obstacle(fine) is None
     assert reasons.death(fine) is None
 
 

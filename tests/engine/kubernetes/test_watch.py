@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -169,6 +169,55 @@ async def test_a_no_is_not_asked_twice(api: Api, cluster: Cluster):
     with pytest.raises(Refused, match="you may not"):
         await cluster.version()
     assert len(api.requests) == 1
+
+
+def restarting(api: Api, path: str, restarted: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
+    """Connections break; then the server is back, but knows no roles yet; then it is as ``restarted``."""
+    breaks = 2  # aiohttp itself tries once more
+
+    async def broken(request: web.Request) -> web.Response:
+        nonlocal breaks
+        breaks -= 1
+        assert request.transport is not None
+        request.transport.abort()
+        if breaks == 0:
+            api.answers[path] = without_roles
+        return status(500, "")
+
+    async def without_roles(_: web.Request) -> web.Response:
+        api.answers[path] = restarted
+        return status(403, "Forbidden", "no roles")
+
+    api.answers[path] = broken
+
+
+async def test_a_server_that_has_just_started_refuses_too_much(api: Api, cluster: Cluster):
+    async def version(_: web.Request) -> web.Response:
+        return web.json_response({"gitVersion": "v1.34.4"})
+
+    restarting(api, "/version", version)
+    assert await cluster.version() == "v1.34.4"
+
+
+async def test_a_server_that_was_away_may_still_mean_no(api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client_module, "_ROLES_WITHIN", 0.3)
+
+    async def no(_: web.Request) -> web.Response:
+        return status(403, "Forbidden", "you may not")
+
+    restarting(api, "/version", no)
+    with pytest.raises(Refused, match="you may not"):
+        await cluster.version()
+
+
+async def test_an_exec_on_a_server_that_has_just_started(api: Api, cluster: Cluster):
+    async def no(_: web.Request) -> web.Response:
+        return status(403, "Forbidden", "you may not")
+
+    restarting(api, f"{CORE}/pods/m/exec", no)
+    for _ in range(2):
+        with pytest.raises(EngineUnavailable):
+            await cluster.exec("m", ["true"])
 
 
 async def test_a_server_that_stays_broken(api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
