@@ -32,6 +32,15 @@ class Api:
     def get(self, path: str) -> Any:
         return self._call("GET", path)
 
+    def exists(self, path: str) -> bool:
+        try:
+            self.get(path)
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
+
     def delete(self, path: str) -> None:
         self._call("DELETE", path)
 
@@ -57,7 +66,7 @@ class Api:
                     return
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        with self._open(method, path, body, 10) as answer:
+        with self._open(method, path, body, 60) as answer:
             text = answer.read()
             return json.loads(text) if answer.headers.get_content_type() == "application/json" else text
 

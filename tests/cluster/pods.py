@@ -4,36 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-import urllib.error
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp  # noqa: TID251 - there is no engine here
+from harness.waiting import until
 
 from .api import Api
 
-PATIENCE = 120.0  #: seconds for anything that a cluster does, on a machine that is busy
 IMAGE = "localhost/sandboxhub-test:1"
-
-
-def until(what: str, found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        result = found()
-        if result:
-            return result
-        time.sleep(0.1)
-    raise AssertionError(f"not within {PATIENCE:.0f} s: {what}")
-
-
-def gone(api: Api, path: str) -> bool:
-    try:
-        api.get(path)
-    except urllib.error.HTTPError as error:
-        return error.code == 404
-    return False
 
 
 def restricted_pod(name: str, runtime: str, claim: str | None = None) -> dict[str, Any]:
@@ -78,7 +57,7 @@ class Namespace:
         self.path = f"/api/v1/namespaces/{name}"
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-        until("its service account", lambda: not gone(self.api, f"{self.path}/serviceaccounts/default"))
+        until(lambda: self.api.exists(f"{self.path}/serviceaccounts/default"))
 
     def start(self, pod: dict[str, Any]) -> dict[str, Any]:
         """The pod when it is Ready."""
@@ -90,12 +69,12 @@ class Namespace:
             conditions = {condition["type"]: condition["status"] for condition in found["status"].get("conditions", ())}
             return found if conditions.get("Ready") == "True" else None
 
-        return until(f"{path} is Ready", ready)
+        return until(ready)
 
     def delete(self, path: str) -> None:
         """Delete an object of this namespace, and wait until it is gone."""
         self.api.delete(f"{self.path}/{path}")
-        until(f"{path} is gone", lambda: gone(self.api, f"{self.path}/{path}"))
+        until(lambda: not self.api.exists(f"{self.path}/{path}"))
 
     def exec(self, pod: str, *argv: str) -> tuple[str, dict[str, Any]]:
         """What the command printed, and the status that ended it."""
@@ -111,7 +90,7 @@ async def _execute(api: Api, pod: str, argv: tuple[str, ...]) -> tuple[str, dict
     query = [*(("command", word) for word in argv), ("stdout", "true"), ("stderr", "true")]
     output, status = bytearray(), {}
     async with (
-        asyncio.timeout(PATIENCE),
+        asyncio.timeout(120),
         aiohttp.ClientSession(headers=api.headers) as session,
         session.ws_connect(f"{api.server}{pod}/exec", params=query, ssl=api.tls, protocols=["v5.channel.k8s.io"]) as stream,
     ):

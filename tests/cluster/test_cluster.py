@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.waiting import until
 
 from .api import Api
 from .faults import Node
 from .fixtures import run, up
 from .objects import RUNTIMES
-from .pods import Namespace, gone, restricted_pod, until
+from .pods import Namespace, restricted_pod
 
 SUCCESS = {"status": "Success"}
 
@@ -70,7 +71,7 @@ def test_a_runtime_class_that_is_not_there_is_refused(namespace: Namespace) -> N
 def test_a_quota_is_kept_and_a_network_policy_is_taken(namespace: Namespace) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota"}, "spec": {"hard": {"pods": "0"}}}
     namespace.api.create(f"{namespace.path}/resourcequotas", quota)
-    until("the quota is counted", lambda: "hard" in namespace.api.get(f"{namespace.path}/resourcequotas/quota")["status"])
+    until(lambda: "hard" in namespace.api.get(f"{namespace.path}/resourcequotas/quota")["status"])
     assert "exceeded quota" in refusal(namespace.api, f"{namespace.path}/pods", restricted_pod("pod", "runc"))
     policies = namespace.path.replace("/api/v1", "/apis/networking.k8s.io/v1") + "/networkpolicies"
     policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny"}, "spec": {"podSelector": {}}}
@@ -87,7 +88,7 @@ def test_a_claim_gets_a_volume_of_the_pods_group_that_goes_with_it(namespace: Na
     }
     claims = f"{namespace.path}/persistentvolumeclaims"
     namespace.api.create(claims, claim)
-    until("the claim is bound", lambda: namespace.api.get(f"{claims}/claim")["status"]["phase"] == "Bound")
+    until(lambda: namespace.api.get(f"{claims}/claim")["status"]["phase"] == "Bound")
     volume = f"/api/v1/persistentvolumes/{namespace.api.get(f'{claims}/claim')['spec']['volumeName']}"
     namespace.start(restricted_pod("writer", "gvisor", "claim"))
     assert namespace.exec("writer", "sh", "-c", "echo kept >/work/file")[1]["status"] == "Success"
@@ -96,21 +97,21 @@ def test_a_claim_gets_a_volume_of_the_pods_group_that_goes_with_it(namespace: Na
     assert namespace.exec("reader", "cat", "/work/file")[0] == "kept\n"
     namespace.delete("pods/reader")
     namespace.delete("persistentvolumeclaims/claim")
-    until("the volume is gone", lambda: gone(namespace.api, volume))
+    until(lambda: not namespace.api.exists(volume))
 
 
 def test_a_deleted_pods_processes_can_be_seen_to_end(namespace: Namespace, node: Node, runtime: str) -> None:
     uid = namespace.start(restricted_pod("pod", runtime))["metadata"]["uid"]
     assert node.processes(uid)
     namespace.delete("pods/pod")
-    until("its processes are gone", lambda: not node.processes(uid))
+    until(lambda: not node.processes(uid))
 
 
 def test_an_api_server_that_was_killed_comes_back_and_pods_live_on(namespace: Namespace, node: Node) -> None:
     namespace.start(restricted_pod("pod", "gvisor"))
     with node.stopped("kube-apiserver"), pytest.raises(OSError):
         namespace.api.get("/readyz")
-    until("it is back", lambda: served(namespace.api))
+    until(lambda: served(namespace.api))
     assert namespace.exec("pod", "echo", "there")[0] == "there\n"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from contract.support import new_name, opened, reached
 from harness.manifests import DIRECTORY, Deployed, collection, deployed, one, read
-from harness.pods import IMAGE, exists
+from harness.pods import IMAGE
 from harness.waiting import until
 
 from sandboxes.engine.base import Limits, Spec
@@ -27,7 +27,7 @@ _DRY = "?dryRun=All&fieldValidation=Strict"
 @pytest.fixture(scope="module")
 def there(kubeconfig: Path) -> Iterator[Deployed]:
     with deployed(Deployed(kubeconfig)) as there:
-        until(lambda: exists(there.api, there.path(there.sandboxes, "serviceaccounts/default")))
+        until(lambda: there.api.exists(there.path(there.sandboxes, "serviceaccounts/default")))
         until(lambda: "used" in there.api.get(there.path(there.sandboxes, "resourcequotas/sandboxes"))["status"])
         yield there
 

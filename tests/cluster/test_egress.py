@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from harness.manifests import Deployed, deployed
-from harness.pods import IMAGE, exists
+from harness.pods import IMAGE
 from harness.waiting import until
 
 from sandboxes.engine.kubernetes import KubernetesConfig, KubernetesEngine
@@ -27,7 +27,7 @@ from .pods import restricted_pod
 @pytest.fixture(scope="module")
 def there(kubeconfig: Path) -> Iterator[Deployed]:
     with deployed(Deployed(kubeconfig)) as there:
-        until(lambda: exists(there.api, there.path(there.sandboxes, "serviceaccounts/default")))
+        until(lambda: there.api.exists(there.path(there.sandboxes, "serviceaccounts/default")))
         yield there
 
 

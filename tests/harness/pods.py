@@ -6,7 +6,6 @@ import base64
 import json
 import re
 import secrets
-import urllib.error
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,13 +41,13 @@ class Namespace:
         return found
 
     def exists(self, what: str) -> bool:
-        return exists(self.api, f"{self.path}/{what}")
+        return self.api.exists(f"{self.path}/{what}")
 
     def grant(self, needed: Mapping[str, tuple[str, ...]], account: str) -> None:
         """Give the Role of ``account`` these rules in the place of those that it has."""
         roles = f"{_RBAC}/namespaces/{self.name}/roles"
         rules = [{"apiGroups": [""], "resources": [resource], "verbs": verbs} for resource, verbs in needed.items()]
-        if exists(self.api, f"{roles}/{account}"):
+        if self.api.exists(f"{roles}/{account}"):
             self.api.delete(f"{roles}/{account}")
         self.api.create(roles, {"metadata": {"name": account}, "rules": rules})
 
@@ -145,16 +144,6 @@ class PodTraces:
             for thing in self.space.list(kind):
                 if thing["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "sandboxhub":
                     self.space.api.delete(f"{self.space.path}/{kind}/{thing['metadata']['name']}")
-
-
-def exists(api: Api, path: str) -> bool:
-    try:
-        api.get(path)
-    except urllib.error.HTTPError as error:
-        if error.code != 404:
-            raise
-        return False
-    return True
 
 
 def _pod_of(pid: int) -> str:

@@ -11,11 +11,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(true: Callable[[], T], *, seconds: float = 60) -> T:
+def until(true: Callable[[], T], *, seconds: float = 120) -> T:
     """Ask again and again until ``true()`` is true; its answer. Fails after ``seconds``, which a correct server never needs."""
     deadline = time.monotonic() + seconds
     while not (answer := true()):
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s; the last answer: {answer!r}"
         threading.Event().wait(0.05)
     return answer
 
