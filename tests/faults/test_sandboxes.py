@@ -58,6 +58,13 @@ def test_a_death_under_a_terminal(fresh: Callable[..., Lease], harm: tuple[Harm,
     in_error(lease, harm[1], traces)
 
 
+def test_the_guest_freezes(fresh: Callable[..., Lease], traces: PodTraces) -> None:
+    """To the cluster all is well: only the guest's silence tells."""
+    lease = fresh()
+    os.kill(traces.init_pid(lease.container), signal.SIGSTOP)
+    in_error(lease, "has not answered for 30 s", traces)
+
+
 def test_the_memory_limit(fresh: Callable[..., Lease], runtime: str, traces: PodTraces) -> None:
     """A kernel that is shared takes the process. gVisor is one process, which is taken."""
     lease = fresh()

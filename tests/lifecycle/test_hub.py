@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from guest.peer import Peer, hello
 
+from sandboxes.errors import EngineUnavailable
 from sandboxes.guest import Guest
 from sandboxes.guest import protocol as wire
 from sandboxes.guest.protocol import Send
@@ -87,6 +88,18 @@ async def test_a_connection_that_was_only_slow_is_kept(hub: Hub, engine: Reachin
     await asyncio.wait_for(fresh.ended(), PATIENCE)
     assert await hub.guest(NAME) is guest
     assert not guest.lost.done()
+    answering.cancel()
+
+
+async def test_time_in_which_the_engine_cannot_be_asked_does_not_count(hub: Hub, engine: Reaching, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hub_module, "SILENCE_MOST", 1.5)
+    guest, _ = await reach(hub, engine)
+    for _ in range(3):  # a second apart
+        (await engine.wanted()).set_exception(EngineUnavailable("away"))
+    fresh = await let_in(await engine.wanted())
+    answering = asyncio.create_task(answer(fresh))
+    await asyncio.wait_for(guest.lost, PATIENCE)
+    assert not (await hub.guest(NAME)).lost.done()
     answering.cancel()
 
 
