@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.client import Lease
+from cluster.pods import execute
+from harness.client import Api, Lease
+from harness.limits import RUNTIMES
 from harness.pods import Namespace, PodTraces
 from harness.server import Deploy, Server
 from harness.waiting import at_once, until
@@ -58,11 +60,17 @@ def test_a_death_under_a_terminal(fresh: Callable[..., Lease], harm: tuple[Harm,
     in_error(lease, harm[1], traces)
 
 
-def test_the_guest_freezes(fresh: Callable[..., Lease], traces: PodTraces) -> None:
-    """To the cluster all is well: only the guest's silence tells."""
-    lease = fresh()
-    os.kill(traces.init_pid(lease.container), signal.SIGSTOP)
-    in_error(lease, "has not answered for 30 s", traces)
+def test_guests_that_freeze(api: Api, traces: PodTraces) -> None:
+    """To the cluster all is well: only their silence tells. In gVisor a command may stop its guest: the kernel beneath goes on."""
+    leases = {runtime: api.create(runtime=runtime) for runtime in RUNTIMES}
+    for runtime, lease in leases.items():
+        if runtime == "gvisor":
+            execute(traces.space.api, f"{traces.space.path}/pods/{lease.container}", "sh", "-c", "kill -STOP 1")
+        else:
+            os.kill(traces.init_pid(lease.container), signal.SIGSTOP)
+    for lease in leases.values():
+        in_error(lease, "has not answered for 30 s", traces)
+        lease.end()
 
 
 def test_the_memory_limit(fresh: Callable[..., Lease], runtime: str, traces: PodTraces) -> None:

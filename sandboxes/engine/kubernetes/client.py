@@ -166,7 +166,7 @@ class Cluster:
                     raise EngineUnavailable("The API server of the cluster has just started.") from error
                 raise Refused(error.status, "", f"the API server answered {error.status} to an exec") from error
             except TimeoutError as error:
-                # Not the guest: a frozen one's node answers.
+                # Not the guest's silence: the exec of a frozen one is taken.
                 raise EngineUnavailable("The node of the sandbox does not answer.") from error
             except (aiohttp.ClientError, OSError) as error:
                 raise self._unavailable(error) from error
