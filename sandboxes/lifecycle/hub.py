@@ -245,9 +245,11 @@ class Hub:
             self._suspects.discard(name)
 
     async def _answers(self, name: str) -> bool:
-        """Whether the connection in use works after all: it was only slow, or is a new one. Commands run on it."""
+        """Whether the connection in use works after all: it was only slow, or is a new one. Commands run on it, or wait for it."""
         task = self._guests.get(name)
-        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+        if task is not None and not task.done():
+            return True
+        if task is None or task.cancelled() or task.exception() is not None:
             return False
         try:
             async with asyncio.timeout(PING_EVERY):

@@ -32,7 +32,7 @@ async def test_a_kubelet_that_hangs(kube: KubernetesTarget, engine: Engine, make
     await engine.start(spec)
     async with reached(engine, spec.name) as guest:
         with kube.traces.node.frozen("kubelet"):
-            with pytest.raises(EngineError, match="does not answer"):
+            with pytest.raises(EngineUnavailable, match="node of the sandbox does not answer"):
                 await engine.connect(spec.name)
             assert await engine.observe() == {spec.name: Health.RUNNING}
             with monkeypatch.context() as patch:

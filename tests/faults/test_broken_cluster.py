@@ -76,19 +76,26 @@ def test_the_kubelet_is_stopped(alone: Server, leases: list[Lease], node: Node) 
 
 
 def test_the_kubelet_hangs(alone: Server, leases: list[Lease], node: Node) -> None:
-    """Commands that run meanwhile are told of later, and complete. What was ended is gone when the node can say so."""
-    doomed = alone.api("acme").create(runtime="runc")
+    """Commands that run meanwhile are told of later, and complete. What was ended is gone when the node can say so.
+
+    A guest that is silent for as long as this would be dead; here the node is.
+    """
+    api = alone.api("acme")
+    doomed, other = [api.create(runtime="runc") for _ in range(2)]
 
     def hang() -> None:
         with node.frozen("kubelet"):
             doomed.end()
-            assert [lease.status()["status"] for lease in leases] == ["running"] * 2
+            api.refuses(502, "exec_failed", "POST", f"{other.path}/exec", json={"argv": ["true"], "timeoutSec": 90})
+            assert [lease.status()["status"] for lease in [*leases, other]] == ["running"] * 3
             assert f"pod {doomed.container}" in alone.traces.of_sandboxes()
 
     answers = under_commands(leases, hang, "sleep 1; echo late")
     assert [answer.json()["stdout"] for answer in answers] == ["late\n"] * 2
-    assert all(serves(lease) for lease in leases)
-    until(lambda: only(leases, alone))
+    for lease in leases:
+        until(lambda lease=lease: serves(lease))  # type: ignore[misc]
+    assert other.sh("echo well") == "well\n"
+    until(lambda: only([*leases, other], alone), seconds=180)
 
 
 def test_the_api_server_is_restarted(alone: Server, leases: list[Lease], node: Node) -> None:

@@ -91,6 +91,18 @@ async def test_a_connection_that_was_only_slow_is_kept(hub: Hub, engine: Reachin
     answering.cancel()
 
 
+async def test_a_connection_that_somebody_waits_for_is_kept(hub: Hub, engine: Reaching):
+    guest, _ = await reach(hub, engine)
+    to_look = await engine.wanted()
+    guest.close()
+    waiting = asyncio.create_task(hub.guest(NAME))
+    to_use = await engine.wanted()
+    await asyncio.wait_for((await let_in(to_look)).ended(), PATIENCE)
+    answering = asyncio.create_task(answer(await let_in(to_use)))
+    assert not (await waiting).lost.done()
+    answering.cancel()
+
+
 async def test_time_in_which_the_engine_cannot_be_asked_does_not_count(hub: Hub, engine: Reaching, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(hub_module, "SILENCE_MOST", 1.5)
     guest, _ = await reach(hub, engine)

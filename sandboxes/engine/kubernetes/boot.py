@@ -10,8 +10,8 @@ IMAGE_GUEST = "/.guest/guest"  #: where an image has it
 UPLOAD_DIRECTORY = "/.sandboxhub"  #: a volume of the pod's own
 _UPLOAD_GUEST = f"{UPLOAD_DIRECTORY}/guest"
 
-#: What an exec says first when it waits for the guest program. A guest's own first byte is 0, the top of the length of its HELLO.
-ASKS_FOR_GUEST = b"U"
+#: What the exec of a connection says first, of itself: all that follows comes from the guest, or it waits for the guest program.
+FOUND_GUEST, ASKS_FOR_GUEST = b"G", b"U"
 
 # dash knows the limit of processes as -p, others as -u.
 _FIRST_PROCESS = """\
@@ -28,13 +28,13 @@ exec $guest init --workdir "$1"
 # Nothing comes into being under the final name but the whole program: a stream that breaks looks like an end of input here.
 _CONNECT = """\
 guest={image}
-if [ ! -x $guest ]; then
-  guest={upload}
-  if [ ! -x $guest ]; then
-    printf {ask}
-    new=$guest.$$
-    head -c "$1" >$new && [ "$(wc -c <$new)" -eq "$1" ] && chmod 755 $new && mv -f $new $guest || exit 1
-  fi
+[ -x $guest ] || guest={upload}
+if [ -x $guest ]; then
+  printf {found}
+else
+  printf {ask}
+  new=$guest.$$
+  head -c "$1" >$new && [ "$(wc -c <$new)" -eq "$1" ] && chmod 755 $new && mv -f $new $guest || exit 1
 fi
 exec $guest connect
 """
@@ -54,7 +54,7 @@ def first_process(workdir: str, pids: int | None) -> list[str]:
 
 def connect(size: int) -> list[str]:
     """The command of an exec whose stdin and stdout become a connection to the guest, after at most one upload of ``size`` bytes."""
-    script = _CONNECT.format(image=IMAGE_GUEST, upload=_UPLOAD_GUEST, ask=ASKS_FOR_GUEST.decode())
+    script = _CONNECT.format(image=IMAGE_GUEST, upload=_UPLOAD_GUEST, found=FOUND_GUEST.decode(), ask=ASKS_FOR_GUEST.decode())
     return ["sh", "-c", script, "connect", str(size)]
 
 

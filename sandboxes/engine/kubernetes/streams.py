@@ -17,6 +17,7 @@ _HIGH_WATER = 256 << 10
 _PING_EVERY = 15.0  #: seconds; load balancers forget connections that are silent for longer
 _STDERR_MOST = 2 << 10
 _CLOSE_MOST = 5.0  #: seconds
+_NODE_ANSWERS = 10.0  #: seconds until an exec that was taken has begun; a kubelet that hangs never begins it
 
 
 class NoGuest(Exception):
@@ -57,11 +58,16 @@ class ExecStream:
 
         Raises ``NoGuest`` or ``EngineUnavailable``. What the guest said stays for the receiver.
         """
-        first = await self._first()
-        if first == boot.ASKS_FOR_GUEST:
+        try:
+            async with asyncio.timeout(_NODE_ANSWERS):
+                said = await self._first()
+        except TimeoutError:  # not the guest's silence: the exec has not even begun
+            raise EngineUnavailable("The node of the sandbox does not answer.") from None
+        if said[:1] == boot.ASKS_FOR_GUEST:
             self.write(program)
-            first = await self._first()
-        self._early = first
+        elif said[:1] != boot.FOUND_GUEST:
+            raise NoGuest("something else answers in the place of the guest")
+        self._early = said[1:] or await self._first()
 
     def attach(self, receiver: Receiver) -> None:
         if self._receiver is not None:

@@ -53,14 +53,14 @@ def test_what_is_there_is_not_asked_for(run, tmp_path: Path):
     guest = tmp_path / ".sandboxhub" / "guest"
     guest.write_bytes(PROGRAM)
     guest.chmod(0o755)
-    assert subprocess.check_output(run(boot.connect(1)), stdin=subprocess.DEVNULL) == b"connect\n"
+    assert subprocess.check_output(run(boot.connect(1)), stdin=subprocess.DEVNULL) == boot.FOUND_GUEST + b"connect\n"
 
 
 def test_the_image_s_own_comes_first(run, tmp_path: Path):
     guest = tmp_path / ".guest" / "guest"
     guest.write_bytes(PROGRAM)
     guest.chmod(0o755)
-    assert subprocess.check_output(run(boot.connect(1)), stdin=subprocess.DEVNULL) == b"connect\n"
+    assert subprocess.check_output(run(boot.connect(1)), stdin=subprocess.DEVNULL) == boot.FOUND_GUEST + b"connect\n"
     assert subprocess.check_output(run(boot.first_process("/work", None))) == b"init --workdir /work\n"
 
 

@@ -10,6 +10,8 @@ from aiohttp import WSMsgType, web
 
 from sandboxes.engine.kubernetes import KubernetesConfig
 from sandboxes.engine.kubernetes import client as client_module
+from sandboxes.engine.kubernetes import connections as connections_module
+from sandboxes.engine.kubernetes import streams as streams_module
 from sandboxes.engine.kubernetes.client import Cluster, Refused
 from sandboxes.engine.kubernetes.connections import Connections
 from sandboxes.engine.kubernetes.streams import NoGuest
@@ -17,7 +19,7 @@ from sandboxes.errors import EngineError, EngineUnavailable
 
 from .conftest import CORE, Api, ended, status
 
-HELLO = b"\1\0\0\0\x10hello"
+HELLO = b"\0\0\0\x10hello"
 PATIENCE = 60.0
 
 
@@ -59,8 +61,13 @@ async def stdin(socket: web.WebSocketResponse) -> AsyncIterator[bytes]:
             yield message.data[1:]
 
 
+async def greet(socket: web.WebSocketResponse) -> None:
+    await socket.send_bytes(b"\1G")
+    await socket.send_bytes(b"\1" + HELLO)
+
+
 async def echo(socket: web.WebSocketResponse) -> None:
-    await socket.send_bytes(HELLO)
+    await greet(socket)
     async for data in stdin(socket):
         await socket.send_bytes(b"\1" + data)
 
@@ -76,7 +83,7 @@ async def test_bytes_go_both_ways(api: Api, connections: Connections, protocol: 
     for start in range(0, len(sent), 100_000):
         stream.write(memoryview(bytearray(sent[start : start + 100_000])))
         await stream.drain()
-    assert await sink.until(len(HELLO) - 1 + len(sent)) == HELLO[1:] + sent
+    assert await sink.until(len(HELLO) + len(sent)) == HELLO + sent
     stream.close()
     assert await asyncio.wait_for(sink.lost, PATIENCE) == "the connection was closed"
 
@@ -91,14 +98,14 @@ async def test_the_guest_is_given_when_it_is_asked_for(api: Api, connections: Co
         async for data in stdin(socket):
             got.extend(data)
             if len(got) == len(program):
-                await socket.send_bytes(HELLO)
+                await socket.send_bytes(b"\1" + HELLO)
 
     api.on_exec("m", peer)
     stream = await connections.make("m")
     assert bytes(got) == program
     sink = Sink()
     stream.attach(sink)
-    await sink.until(len(HELLO) - 1)
+    await sink.until(len(HELLO))
     (request,) = api.requests
     assert request.query.getall("command")[-1] == str(len(program))
     assert request.query.getall("command")[:2] == ["sh", "-c"]
@@ -114,7 +121,7 @@ async def test_noise_is_ignored(api: Api, connections: Connections):
     api.on_exec("m", peer)
     sink = Sink()
     (await connections.make("m")).attach(sink)
-    assert await sink.until(len(HELLO) - 1) == HELLO[1:]
+    assert await sink.until(len(HELLO)) == HELLO
 
 
 async def test_a_container_that_is_not_up_yet(api: Api, connections: Connections):
@@ -144,7 +151,7 @@ async def test_what_the_exec_complained_about_is_told(api: Api, connections: Con
 async def test_a_cut_connection(api: Api, connections: Connections, after: str):
     async def peer(socket: web.WebSocketResponse) -> None:
         if after == "after hello":
-            await socket.send_bytes(HELLO)
+            await greet(socket)
         transport = socket.get_extra_info("transport")
         transport.abort()
 
@@ -166,7 +173,7 @@ async def test_a_cut_connection(api: Api, connections: Connections, after: str):
 
 async def test_the_reason_of_the_end(api: Api, connections: Connections):
     async def peer(socket: web.WebSocketResponse) -> None:
-        await socket.send_bytes(HELLO)
+        await greet(socket)
         await anext(stdin(socket))
         await socket.send_bytes(ended(status="Failure", reason="InternalError", message="the node went away"))
 
@@ -182,7 +189,7 @@ async def test_a_peer_that_does_not_read_stops_the_writer(api: Api, connections:
     go_on = asyncio.Event()
 
     async def peer(socket: web.WebSocketResponse) -> None:
-        await socket.send_bytes(HELLO)
+        await greet(socket)
         await go_on.wait()
 
     api.on_exec("m", peer)
@@ -212,7 +219,7 @@ async def test_a_stream_that_nobody_reads_stops_the_peer(api: Api, connections: 
 
     async def peer(socket: web.WebSocketResponse) -> None:
         nonlocal sent
-        await socket.send_bytes(HELLO)
+        await greet(socket)
         while True:
             sending = asyncio.ensure_future(socket.send_bytes(b"\1" + bytes(256 << 10)))
             done, _ = await asyncio.wait([sending], timeout=2)
@@ -296,6 +303,34 @@ async def test_a_node_that_does_not_answer(api: Api, connections: Connections, m
     with pytest.raises(EngineUnavailable, match="does not answer"):
         await connections.make("m")
     let_go.set()
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_whose_silence_it_is(api: Api, connections: Connections, begins: bool, monkeypatch: pytest.MonkeyPatch):
+    """That of a node which does not begin an exec says nothing about the guest."""
+    monkeypatch.setattr(streams_module, "_NODE_ANSWERS", PATIENCE if begins else 0.2)
+    monkeypatch.setattr(connections_module, "_ANSWER_TIMEOUT", 0.2 if begins else PATIENCE)
+
+    async def peer(socket: web.WebSocketResponse) -> None:
+        if begins:
+            await socket.send_bytes(b"\1G")
+        async for _ in stdin(socket):
+            pass
+
+    api.on_exec("m", peer)
+    with pytest.raises(NoGuest if begins else EngineUnavailable, match="does not answer"):
+        await connections.make("m")
+
+
+async def test_what_answers_is_no_guest(api: Api, connections: Connections):
+    async def peer(socket: web.WebSocketResponse) -> None:
+        await socket.send_bytes(b"\1Welcome!")
+        async for _ in stdin(socket):
+            pass
+
+    api.on_exec("m", peer)
+    with pytest.raises(NoGuest, match="something else"):
+        await connections.make("m")
 
 
 async def test_no_server(config: KubernetesConfig, tmp_path):
