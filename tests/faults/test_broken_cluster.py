@@ -127,7 +127,10 @@ def test_a_full_node(deploy: Deploy) -> None:
         problem = server.api("acme").refuses(503, "start_failed", "POST", "/sandboxes", json={})
         assert "no node has room for it: " in problem["detail"]
         assert "Insufficient cpu" in problem["detail"]
-        until(lambda: [pod["metadata"]["name"] for pod in space.list("pods")] == ["hog"])
+        until(lambda: server.traces.of_sandboxes() == ["pod hog"])
+        space.api.delete(f"{space.path}/pods/hog")
+        until(lambda: server.traces.of_sandboxes() == [])
+        server.api("acme").create().end()
 
 
 def test_a_node_that_gets_room(alone: Server) -> None:

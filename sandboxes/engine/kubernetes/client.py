@@ -32,7 +32,7 @@ _RETRY_FOR = 10.0  #: seconds; an API server that restarts is back by then
 _RETRY_STATUS = (429, 500, 502, 503, 504)
 #: Seconds in which an API server that was away may refuse what it will allow: it answers before it has read the roles.
 _ROLES_WITHIN = 10.0
-_HANDSHAKE_TIMEOUT = 15.0  #: seconds; a node whose kubelet hangs never answers
+_HANDSHAKE_TIMEOUT = 15.0  #: seconds; what hangs never answers
 _WATCH_SECONDS = 300
 _WATCH_SILENCE = 120.0  #: seconds; bookmarks come every minute
 
