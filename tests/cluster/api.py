@@ -53,6 +53,9 @@ class Api:
                 raise
         return None
 
+    def replace(self, path: str, body: dict[str, Any]) -> Any:
+        return self._call("PUT", path, body)
+
     def watch(self, path: str) -> Iterator[dict[str, Any]]:
         """The objects of the collection ``path`` as they are now, then each that is made or changes, until the server ends the stream."""
         listing = self.get(path)

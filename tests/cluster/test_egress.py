@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import subprocess
+import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp  # noqa: TID251 - not the engine's own exec
 import pytest
 from harness.manifests import Deployed, deployed
 from harness.pods import IMAGE
@@ -21,7 +24,7 @@ from sandboxes.engine.kubernetes.config import LABEL_INSTANCE, LABEL_PROBE
 from sandboxes.errors import EngineError
 
 from .faults import Node
-from .pods import restricted_pod
+from .pods import execute, restricted_pod
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,53 @@ def cut_off(node: Node) -> Iterator[None]:
         route("del")
 
 
+@contextmanager
+def mute(there: Deployed) -> Iterator[None]:
+    """What kubelets say of sandboxes' pods is not taken: as if it came later than it does."""
+    policies, name = "/apis/admissionregistration.k8s.io/v1/validatingadmission", there.sandboxes
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}
+    only_here = {"matchLabels": {"kubernetes.io/metadata.name": there.sandboxes}}
+    specs = {
+        "policies": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]},
+        "policybindings": {"policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": only_here}},
+    }
+    kinds = {"policies": "ValidatingAdmissionPolicy", "policybindings": "ValidatingAdmissionPolicyBinding"}
+    for what, spec in specs.items():
+        manifest = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kinds[what], "metadata": {"name": name}, "spec": spec}
+        there.api.create(policies + what, manifest)
+    try:
+        until(lambda: not takes_statuses(there))
+        yield
+    finally:
+        for what in specs:
+            there.api.delete(f"{policies}{what}/{name}")
+
+
+def takes_statuses(there: Deployed) -> bool:
+    """Whether the API server takes what is said of a pod."""
+    pod = restricted_pod("nowhere", "runc")
+    pod["spec"]["schedulerName"] = "nobody"
+    pod, path = there.api.create(there.path(there.sandboxes, "pods"), pod), there.path(there.sandboxes, "pods/nowhere")
+    try:
+        there.api.replace(f"{path}/status?dryRun=All", pod)
+    except urllib.error.HTTPError as error:
+        return error.code != 422
+    finally:
+        there.api.delete(path)
+    return True
+
+
+def is_reached(there: Deployed) -> bool:
+    """Whether somebody is connected to the guest of the one pod."""
+    init_and_connect = "test $(cat /proc/[0-9]*/comm | grep -cx guest) -ge 2"
+    try:
+        (pod,) = pods(there)
+        path = there.path(there.sandboxes, f"pods/{pod['metadata']['name']}")
+        return execute(there.api, path, "sh", "-c", init_and_connect)[1]["status"] == "Success"
+    except (ValueError, aiohttp.ClientError):
+        return False
+
+
 @pytest.mark.parametrize("runtime", ["gvisor", "runc"])
 async def test_it_is_told_where_a_sandbox_gets(there: Deployed, config: KubernetesConfig, node: Node, runtime: str):
     (warning,) = await audit(replace(config, runtimes={runtime: runtime}))
@@ -76,6 +126,16 @@ async def test_it_is_told_where_a_sandbox_gets(there: Deployed, config: Kubernet
     assert "its node's kubelet (" in warning
     assert there.sandboxes in warning
     assert pods(there) == []
+
+
+async def test_a_node_that_is_slow_to_say_where_it_is(there: Deployed, config: KubernetesConfig, node: Node):
+    """A pod can be reached before its kubelet has told of it."""
+    with mute(there):
+        found = asyncio.create_task(audit(config))
+        await asyncio.to_thread(until, lambda: is_reached(there))
+        assert "hostIP" not in pods(there)[0]["status"]
+    (warning,) = await found
+    assert "its node's kubelet (" in warning
 
 
 async def test_a_network_that_keeps_it_in(there: Deployed, config: KubernetesConfig, node: Node):

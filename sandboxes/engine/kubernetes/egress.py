@@ -27,7 +27,8 @@ from sandboxes.guest import Command, Guest, run
 _LIMITS = Limits(memory=128 << 20, cpus=0.1, disk=16 << 20)
 _WORKDIR = "/work"
 _ANSWER_WITHIN = 30.0  #: seconds that the guest has to greet, and then to try all addresses
-_LIFE = round(START_MOST + 2 * _ANSWER_WITHIN)  #: seconds until a probe ends that nobody is left to end
+_ADDRESS_WITHIN = 30.0  #: seconds that the node has to say its address
+_LIFE = round(START_MOST + _ADDRESS_WITHIN + 2 * _ANSWER_WITHIN)  #: seconds until a probe ends that nobody is left to end
 _METADATA = "169.254.169.254:80"  #: where clouds tell a machine its credentials
 _KUBELET_PORT = 10250
 
@@ -49,8 +50,7 @@ async def probe(
         pods.note(pod)
         guest = await Guest.open(await starting.bring_up(pod), timeout=_ANSWER_WITHIN)
         try:
-            node = (pods.get(name) or pod).get("status", {}).get("hostIP", "")
-            targets = await _targets(cluster.server, node, Path("/etc/resolv.conf"))
+            targets = await _targets(cluster.server, await _node_of(name, pods), Path("/etc/resolv.conf"))
             reached = await _reached(guest, list(targets))
         finally:
             guest.close()
@@ -70,6 +70,15 @@ def warning(reached: Targets, namespace: str) -> tuple[str, ...]:
     )
 
 
+async def _node_of(name: str, pods: Pods) -> str:
+    """The address of the node of pod ``name``."""
+    try:
+        async with asyncio.timeout(_ADDRESS_WITHIN):
+            return reasons.node_address(await pods.until(name, lambda pod: bool(reasons.node_address(pod))))
+    except TimeoutError:
+        raise EngineError(f"Its node did not say its address within {_ADDRESS_WITHIN:.0f} s.") from None
+
+
 async def _targets(server: str, node: str, resolv_conf: Path) -> Targets:
     """What takes connections in every cluster, or in many. Only one that is made proves anything."""
     found: Targets = {}
@@ -83,8 +92,7 @@ async def _targets(server: str, node: str, resolv_conf: Path) -> Targets:
         found[_joined(str(address[0]), port)] = "the API server"
     for resolver in _resolvers(resolv_conf):
         found[_joined(resolver, 53)] = "the name server"
-    if node:
-        found[_joined(node, _KUBELET_PORT)] = "its node's kubelet"
+    found[_joined(node, _KUBELET_PORT)] = "its node's kubelet"
     found[_METADATA] = "the cloud's metadata"
     return found
 

@@ -48,6 +48,11 @@ def is_placed(pod: Pod) -> bool:
     return bool(pod["spec"].get("nodeName"))
 
 
+def node_address(pod: Pod) -> str:
+    """Empty until its kubelet has said it, which may be after the first exec has worked."""
+    return str(pod.get("status", {}).get("hostIP", ""))
+
+
 def is_up(pod: Pod) -> bool:
     """Its container runs, as far as the cluster knows."""
     return "running" in _container(pod).get("state", {})

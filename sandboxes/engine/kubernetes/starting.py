@@ -79,9 +79,7 @@ class Starting:
         """Try to connect until it works."""
         loop = asyncio.get_running_loop()
         with self._pods.follow(name) as change:
-            while (pod := self._pods.get(name)) is None or not reasons.is_placed(pod):
-                await change.wait()
-                change.clear()
+            await self._pods.until(name, reasons.is_placed)
             placed = loop.time()
             failures = 0
             await asyncio.sleep(_FIRST_TRY)

@@ -66,6 +66,14 @@ class Pods:
             if not self._changes[name]:
                 del self._changes[name]
 
+    async def until(self, name: str, holds: Callable[[Pod], bool]) -> Pod:
+        """The pod ``name``, as soon as ``holds`` of it."""
+        with self.follow(name) as change:
+            while (pod := self.get(name)) is None or not holds(pod):
+                await change.wait()
+                change.clear()
+            return pod
+
     async def _run(self, version: str) -> None:
         while True:
             try:
