@@ -12,7 +12,7 @@ import pytest
 from contract.support import new_name, opened, reached
 from harness.manifests import DIRECTORY, Deployed, collection, deployed, one, read
 from harness.pods import IMAGE
-from harness.waiting import until
+from harness.waiting import PATIENCE, until
 
 from sandboxes.engine.base import Limits, Spec
 from sandboxes.engine.kubernetes import KubernetesConfig, KubernetesEngine
@@ -63,7 +63,7 @@ async def test_the_engine_works_under_its_role(there: Deployed, account: Path, r
         spec = Spec(new_name(), runtime, IMAGE, "/work", "kept", limits)
         await engine.start(spec)
         async with reached(engine, spec.name) as guest_in:
-            result = await run(guest_in, Command([b"/bin/true"], b"/work", {}), timeout=60)
+            result = await run(guest_in, Command([b"/bin/true"], b"/work", {}), timeout=PATIENCE)
             assert result.code == 0
         await engine.end(spec.name)
         await engine.delete_volume("kept")

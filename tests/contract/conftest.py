@@ -22,6 +22,7 @@ import pytest
 from harness.limits import ENGINE
 from harness.means import missing
 from harness.pods import Namespace, namespace
+from harness.waiting import PATIENCE
 
 from sandboxes.engine.base import Engine, Limits, Spec
 from sandboxes.guest import Command, Guest, Result, run
@@ -119,6 +120,6 @@ def make_spec(target: Target) -> MakeSpec:
 def sh(target: Target) -> Iterator[Callable[[Guest, str], Awaitable[Result]]]:
     async def shell(guest: Guest, script: str) -> Result:
         env = {b"PATH": b"/usr/local/bin:/usr/bin:/bin", b"HOME": target.workdir.encode(), b"LANG": b"C.UTF-8"}
-        return await run(guest, Command([b"/bin/sh", b"-c", script.encode()], target.workdir.encode(), env), timeout=60)
+        return await run(guest, Command([b"/bin/sh", b"-c", script.encode()], target.workdir.encode(), env), timeout=PATIENCE)
 
     yield shell

@@ -8,6 +8,8 @@ import secrets
 import shutil
 from collections.abc import AsyncIterator
 
+from harness.waiting import PATIENCE
+
 from sandboxes.engine.base import Engine
 from sandboxes.guest import Guest
 
@@ -40,7 +42,7 @@ async def opened(engine: Engine) -> AsyncIterator[Engine]:
 
 @contextlib.asynccontextmanager
 async def reached(engine: Engine, name: str) -> AsyncIterator[Guest]:
-    guest = await Guest.open(await engine.connect(name), timeout=30)
+    guest = await Guest.open(await engine.connect(name), timeout=PATIENCE)
     try:
         yield guest
     finally:

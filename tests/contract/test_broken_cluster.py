@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from harness.waiting import PATIENCE
 
 from sandboxes.engine.base import Engine, Health
 from sandboxes.engine.kubernetes import engine as engine_module
@@ -18,10 +19,10 @@ from .test_death import listen
 
 async def eventually_reached(engine: Engine, name: str) -> Guest:
     """As the lifecycle does it after a loss."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
-                return await Guest.open(await engine.connect(name), timeout=30)
+                return await Guest.open(await engine.connect(name), timeout=PATIENCE)
             except (GuestLost, EngineError) as error:
                 assert not isinstance(error, SandboxGone)
                 await asyncio.sleep(0.2)
@@ -56,20 +57,20 @@ async def test_the_api_server_is_restarted(kube: KubernetesTarget, engine: Engin
         boot_id = guest.hello.boot_id
         with kube.traces.node.stopped("kube-apiserver"):
             with pytest.raises(GuestLost):
-                await asyncio.wait_for(command, 60)
+                await asyncio.wait_for(command, PATIENCE)
             with pytest.raises(EngineUnavailable):
                 await engine.connect(spec.name)
     guest = await eventually_reached(engine, spec.name)
     assert guest.hello.boot_id == boot_id
     assert (await sh(guest, "cat file")).stdout == b"kept\n"
-    async with asyncio.timeout(60):  # the guest ends what the cut connection ran
+    async with asyncio.timeout(PATIENCE):  # the guest ends what the cut connection ran
         while (await sh(guest, "pidof sleep")).code == 0:
             await asyncio.sleep(0.1)
     guest.close()
     assert await engine.observe() == {spec.name: Health.RUNNING}
     assert told.empty()
     await kube.kill(spec.name)
-    assert (await asyncio.wait_for(told.get(), 60))[0] == spec.name
+    assert (await asyncio.wait_for(told.get(), PATIENCE))[0] == spec.name
 
 
 async def test_the_api_server_is_restarted_under_a_start(kube: KubernetesTarget, engine: Engine, make_spec, sh):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.waiting import PATIENCE
 
 from sandboxes.engine.base import Engine, Health
 from sandboxes.errors import SandboxGone
@@ -29,10 +30,10 @@ async def test_a_death_is_told_once_with_a_reason(engine: Engine, target: Target
     await engine.start(other)
     async with reached(engine, spec.name) as guest:
         await target.kill(spec.name)
-        name, reason = await asyncio.wait_for(told.get(), 30)
+        name, reason = await asyncio.wait_for(told.get(), PATIENCE)
         assert name == spec.name
         assert "killed" in reason
-        await asyncio.wait_for(asyncio.shield(guest.lost), 30)
+        await asyncio.wait_for(asyncio.shield(guest.lost), PATIENCE)
     assert await engine.observe() == {spec.name: Health.DEAD, other.name: Health.RUNNING}
     with pytest.raises(SandboxGone, match="killed"):
         await engine.connect(spec.name)
@@ -47,7 +48,7 @@ async def test_a_dead_one_can_be_started_again(engine: Engine, target: Target, m
     spec = make_spec()
     await engine.start(spec)
     await target.kill(spec.name)
-    await asyncio.wait_for(told.get(), 30)
+    await asyncio.wait_for(told.get(), PATIENCE)
     await engine.start(spec)
     async with reached(engine, spec.name) as guest:
         assert (await sh(guest, "echo again")).stdout == b"again\n"
@@ -71,13 +72,13 @@ async def test_the_reason_of_running_out_of_memory(engine: Engine, target: Targe
     async with reached(engine, spec.name) as guest:
         hog = asyncio.create_task(sh(guest, "exec python3 -c 'x = bytearray(b\"x\") * (1 << 30)'"))
         news = asyncio.create_task(told.get())
-        await asyncio.wait([hog, news], return_when=asyncio.FIRST_COMPLETED, timeout=60)
+        await asyncio.wait([hog, news], return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
         if target.runtime == "runc":  # the kernel takes the command, which is bigger than the guest
             assert (await hog).code == 137
             assert (await sh(guest, "echo healthy")).stdout == b"healthy\n"
             news.cancel()
         else:
-            name, reason = await asyncio.wait_for(news, 30)
+            name, reason = await asyncio.wait_for(news, PATIENCE)
             assert name == spec.name
             assert "memory" in reason
             assert "128 MiB" in reason

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness.pods import IMAGE_WITH_GUEST
+from harness.waiting import PATIENCE
 
 from sandboxes.engine.base import Engine
 from sandboxes.engine.kubernetes import KubernetesConfig, KubernetesEngine, reasons
@@ -82,7 +83,7 @@ async def test_a_full_quota(kube: KubernetesTarget, engine: Engine, make_spec):
     api = kube.space.api
     await asyncio.to_thread(api.create, quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
     try:
-        async with asyncio.timeout(60):  # until the quota is in force
+        async with asyncio.timeout(PATIENCE):  # until the quota is in force
             while "used" not in (await asyncio.to_thread(api.get, f"{quotas}/none"))["status"]:
                 await asyncio.sleep(0.1)
         with pytest.raises(StartFailed, match="quota for sandboxes is used up"):
@@ -129,9 +130,9 @@ async def test_a_pod_that_somebody_deletes(kube: KubernetesTarget, engine: Engin
         command = asyncio.create_task(sh(guest, "echo begun; sleep 1000"))
         await sh(guest, "true")
         await asyncio.to_thread(kube.space.api.delete, f"{kube.space.path}/pods/{spec.name}")
-        assert await asyncio.wait_for(told.get(), 60) == (spec.name, "somebody deleted its pod")
+        assert await asyncio.wait_for(told.get(), PATIENCE) == (spec.name, "somebody deleted its pod")
         try:  # the guest may have had the time to tell
-            assert (await asyncio.wait_for(command, 60)).outcome is Outcome.STOPPED
+            assert (await asyncio.wait_for(command, PATIENCE)).outcome is Outcome.STOPPED
         except GuestLost:
             assert guest.lost.done()
     with pytest.raises(SandboxGone):

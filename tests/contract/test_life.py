@@ -7,6 +7,7 @@ import secrets
 from dataclasses import replace
 
 import pytest
+from harness.waiting import PATIENCE
 
 from sandboxes.engine.base import Engine, Health, Running
 from sandboxes.errors import EngineError, SandboxGone, StartFailed
@@ -103,7 +104,7 @@ async def test_end_twice_and_unknown(engine: Engine, make_spec):
     await engine.start(spec)
     async with reached(engine, spec.name) as guest:
         await engine.end(spec.name)
-        await asyncio.wait_for(asyncio.shield(guest.lost), 30)
+        await asyncio.wait_for(asyncio.shield(guest.lost), PATIENCE)
     assert await engine.observe() == {}
     await engine.end(spec.name)
     await engine.end(new_name())
@@ -190,7 +191,7 @@ async def test_sandboxes_outlive_the_engine_and_are_found_again(target: Target, 
         told: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         after.watch(lambda *news: told.put_nowait(news))
         await target.kill(spec.name)
-        assert (await asyncio.wait_for(told.get(), 30))[0] == spec.name
+        assert (await asyncio.wait_for(told.get(), PATIENCE))[0] == spec.name
         await after.end(spec.name)
 
 

@@ -68,7 +68,7 @@ class Namespace:
         self.api.create(f"{_RBAC}/namespaces/{self.name}/rolebindings", {**meta, "roleRef": role, "subjects": [subject]})
         secret = {"name": account, "annotations": {"kubernetes.io/service-account.name": account}}
         self.api.create(f"{self.path}/secrets", {"metadata": secret, "type": "kubernetes.io/service-account-token"})
-        until(lambda: "token" in self.api.get(f"{self.path}/secrets/{account}").get("data", {}), seconds=60)
+        until(lambda: "token" in self.api.get(f"{self.path}/secrets/{account}").get("data", {}))
         token = base64.b64decode(self.api.get(f"{self.path}/secrets/{account}")["data"]["token"]).decode()
         config = json.loads(self.admin.read_text())
         config["users"][0]["user"] = {"token": token}
@@ -85,7 +85,7 @@ def namespace(admin: Path, directory: Path) -> Iterator[Namespace]:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     api.create("/api/v1/namespaces", {"metadata": {"name": made.name, "labels": labels}})
     try:
-        until(lambda: made.exists("serviceaccounts/default"), seconds=60)
+        until(lambda: made.exists("serviceaccounts/default"))
         made.kubeconfig = made.allow(NEEDED, "engine", directory)
         yield made
     finally:

@@ -10,8 +10,10 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE = 120.0  #: seconds until what a correct server does at once must have happened, on a machine under load
 
-def until(true: Callable[[], T], *, seconds: float = 120) -> T:
+
+def until(true: Callable[[], T], *, seconds: float = PATIENCE) -> T:
     """Ask again and again until ``true()`` is true; its answer. Fails after ``seconds``, which a correct server never needs."""
     deadline = time.monotonic() + seconds
     while not (answer := true()):

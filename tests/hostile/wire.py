@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from harness.client import Api
-
-PATIENCE = 60.0  #: seconds; a correct server never needs them
+from harness.waiting import PATIENCE
 
 
 @dataclass(frozen=True)

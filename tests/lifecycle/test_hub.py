@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from guest.peer import Peer, hello
+from harness.waiting import PATIENCE
 
 from sandboxes.errors import EngineUnavailable
 from sandboxes.guest import Guest
@@ -17,7 +18,6 @@ from sandboxes.guest.transport import open_socket_stream
 from sandboxes.lifecycle import hub as hub_module
 from sandboxes.lifecycle.hub import Hub
 
-PATIENCE = 60.0
 NAME = "m-0123456789abcdef01234567-0001"
 
 

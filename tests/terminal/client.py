@@ -9,10 +9,9 @@ from urllib.parse import quote
 
 import pytest
 from harness.client import Lease
+from harness.waiting import PATIENCE
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
-
-PATIENCE = 60.0  #: seconds; a correct server never needs them
 
 
 def ticket(lease: Lease, prefix: str = "/sandboxes") -> str:

@@ -6,7 +6,7 @@ import socket
 import struct
 from urllib.parse import urlsplit
 
-from .client import PATIENCE
+from harness.waiting import PATIENCE
 
 TEXT, BINARY, CLOSE, PING = 1, 2, 8, 9
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import WSMsgType, web
+from harness.waiting import PATIENCE
 
 from sandboxes.engine.kubernetes import KubernetesConfig
 from sandboxes.engine.kubernetes import client as client_module
@@ -20,7 +21,6 @@ from sandboxes.errors import EngineError, EngineUnavailable
 from .conftest import CORE, Api, ended, status
 
 HELLO = b"\0\0\0\x10hello"
-PATIENCE = 60.0
 
 
 class Sink:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from harness.waiting import PATIENCE
 
 from sandboxes.engine.kubernetes import client as client_module
 from sandboxes.engine.kubernetes.client import Cluster, Refused
@@ -16,8 +17,6 @@ from sandboxes.engine.kubernetes.watch import Pods
 from sandboxes.errors import EngineUnavailable
 
 from .conftest import CORE, Api, status
-
-PATIENCE = 60.0
 
 
 def pod(name: str, uid: str = "", *, deleting: bool = False, code: int | None = None) -> dict[str, Any]:
