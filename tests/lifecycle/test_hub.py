@@ -26,12 +26,15 @@ class Reaching:
 
     def __init__(self) -> None:
         self._wanted: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
+        self._peers: list[Peer] = []
 
     def watch(self, died: Any) -> None: ...
 
     async def open(self) -> None: ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        for peer in self._peers:
+            peer.close()
 
     async def connect(self, _: str) -> Any:
         stream: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -42,13 +45,13 @@ class Reaching:
         """The next connection that somebody waits for."""
         return await asyncio.wait_for(self._wanted.get(), PATIENCE)
 
-
-async def let_in(wanted: asyncio.Future[Any]) -> Peer:
-    peer, theirs = await Peer.pair()
-    peer.send(wire.HELLO, 0, hello())
-    wanted.set_result(await open_socket_stream(theirs))
-    await peer.expect(Send.HELLO)
-    return peer
+    async def let_in(self, wanted: asyncio.Future[Any]) -> Peer:
+        peer, theirs = await Peer.pair()
+        self._peers.append(peer)
+        peer.send(wire.HELLO, 0, hello())
+        wanted.set_result(await open_socket_stream(theirs))
+        await peer.expect(Send.HELLO)
+        return peer
 
 
 async def answer(peer: Peer) -> None:
@@ -60,7 +63,7 @@ async def answer(peer: Peer) -> None:
 async def reach(hub: Hub, engine: Reaching) -> tuple[Guest, Peer]:
     """The first connection."""
     opening = asyncio.create_task(hub.guest(NAME))
-    peer = await let_in(await engine.wanted())
+    peer = await engine.let_in(await engine.wanted())
     return await opening, peer
 
 
@@ -84,7 +87,7 @@ async def test_a_connection_that_was_only_slow_is_kept(hub: Hub, engine: Reachin
     wanted = await engine.wanted()  # a ping was not answered in time
     monkeypatch.setattr(hub_module, "PING_EVERY", PATIENCE)
     answering = asyncio.create_task(answer(slow))
-    fresh = await let_in(wanted)
+    fresh = await engine.let_in(wanted)
     await asyncio.wait_for(fresh.ended(), PATIENCE)
     assert await hub.guest(NAME) is guest
     assert not guest.lost.done()
@@ -97,8 +100,8 @@ async def test_a_connection_that_somebody_waits_for_is_kept(hub: Hub, engine: Re
     guest.close()
     waiting = asyncio.create_task(hub.guest(NAME))
     to_use = await engine.wanted()
-    await asyncio.wait_for((await let_in(to_look)).ended(), PATIENCE)
-    answering = asyncio.create_task(answer(await let_in(to_use)))
+    await asyncio.wait_for((await engine.let_in(to_look)).ended(), PATIENCE)
+    answering = asyncio.create_task(answer(await engine.let_in(to_use)))
     assert not (await waiting).lost.done()
     answering.cancel()
 
@@ -108,7 +111,7 @@ async def test_time_in_which_the_engine_cannot_be_asked_does_not_count(hub: Hub,
     guest, _ = await reach(hub, engine)
     for _ in range(3):  # a second apart
         (await engine.wanted()).set_exception(EngineUnavailable("away"))
-    fresh = await let_in(await engine.wanted())
+    fresh = await engine.let_in(await engine.wanted())
     answering = asyncio.create_task(answer(fresh))
     await asyncio.wait_for(guest.lost, PATIENCE)
     assert not (await hub.guest(NAME)).lost.done()
@@ -117,7 +120,7 @@ async def test_time_in_which_the_engine_cannot_be_asked_does_not_count(hub: Hub,
 
 async def test_a_connection_that_stays_silent_is_replaced(hub: Hub, engine: Reaching):
     guest, _ = await reach(hub, engine)
-    fresh = await let_in(await engine.wanted())
+    fresh = await engine.let_in(await engine.wanted())
     answering = asyncio.create_task(answer(fresh))
     await asyncio.wait_for(guest.lost, PATIENCE)
     assert await hub.guest(NAME) is not guest
