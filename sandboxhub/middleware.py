@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from axes import middleware as axes
 from django.contrib.auth import middleware as auth
 from django.contrib.messages import middleware as messages
 from django.contrib.sessions import middleware as sessions
@@ -39,6 +40,7 @@ def off_api(base: type) -> type:
     return OffApi
 
 
+AxesMiddleware = off_api(axes.AxesMiddleware)
 AuthenticationMiddleware = off_api(auth.AuthenticationMiddleware)
 CommonMiddleware = off_api(common.CommonMiddleware)
 CsrfViewMiddleware = off_api(csrf.CsrfViewMiddleware)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
@@ -77,6 +78,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "rest_framework",
     "drf_spectacular",
+    "axes",
     "sandboxes",
     "terminals",
 ]
@@ -90,6 +92,7 @@ MIDDLEWARE = [
     "sandboxhub.middleware.AuthenticationMiddleware",
     "sandboxhub.middleware.MessageMiddleware",
     "sandboxhub.middleware.XFrameOptionsMiddleware",
+    "sandboxhub.middleware.AxesMiddleware",
 ]
 TEMPLATES = [
     {
@@ -105,6 +108,15 @@ TEMPLATES = [
         },
     }
 ]
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+# By both, so that nobody locks staff out from elsewhere. What is tried meanwhile does not make it longer.
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_FAILURE_LIMIT = 10
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = True
+AXES_LOCKOUT_TEMPLATE = "admin/locked_out.html"
+AXES_VERBOSE = False
 PASSWORD_HASHERS = ["sandboxhub.hashers.OneAtATime"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
@@ -145,8 +157,8 @@ if SERVER_PROXY_HEADERS:
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = SECURE
 SECURE_HSTS_SECONDS = 31_536_000 if SECURE else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE
-# sandboxhub.middleware wraps the three middlewares whose names these checks look for.
-SILENCED_SYSTEM_CHECKS = ["security.W001", "security.W002", "security.W003"]
+# sandboxhub.middleware wraps the four middlewares whose names these checks look for.
+SILENCED_SYSTEM_CHECKS = ["security.W001", "security.W002", "security.W003", "axes.W002"]
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"

@@ -8,6 +8,13 @@ import requests
 from harness.server import Server
 
 
+def token(page: str) -> str:
+    """What a form of ``page`` proves with that it is ours."""
+    found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+    assert found
+    return found[1]
+
+
 class Browser:
     """A member of staff at a live server, with what a browser keeps."""
 
@@ -30,8 +37,6 @@ class Browser:
         return response.text
 
     def post(self, path: str, page: str, **fields: str | list[str]) -> requests.Response:
-        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
-        assert token
-        response = self.session.post(f"{self.url}{path}", {**fields, "csrfmiddlewaretoken": token[1]}, timeout=120)
+        response = self.session.post(f"{self.url}{path}", {**fields, "csrfmiddlewaretoken": token(page)}, timeout=120)
         assert response.status_code == 200
         return response
