@@ -39,6 +39,13 @@ func newIdentity(uid, gid int) (*identity, error) {
 // calls (those of package syscall change every thread). Its real and saved uid stay 0, so the user may neither signal nor trace it.
 func (id *identity) thread(ready chan<- error) {
 	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() { // the main thread, whose ids are the process's to others: it is held until another has been found
+		found := make(chan error)
+		go id.thread(found)
+		ready <- <-found
+		runtime.UnlockOSThread()
+		return
+	}
 	const keep = ^uintptr(0)
 	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
 		ready <- e
