@@ -26,7 +26,7 @@ type command struct {
 
 	mu       sync.Mutex
 	outs     []*output // nil until started, like stdin
-	stdin    *os.File  // of a pty: its master
+	stdin    *file     // of a pty: its master
 	rows     uint16    // of a pty, like cols
 	cols     uint16
 	started  bool
@@ -216,7 +216,9 @@ func (k *command) start() error {
 			k.outs = append(k.outs, newOutput(k, byte(rOut+i), f))
 		}
 	}
-	k.stdin = p.stdin
+	if p.stdin != nil {
+		k.stdin = newFile(p.stdin, &k.c.g.lingering)
+	}
 	k.applySize() // it may have changed meanwhile
 	k.mu.Unlock()
 	return nil
@@ -304,11 +306,11 @@ func (k *command) end() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stdin != nil {
-		k.stdin.Close()
+		k.stdin.close()
 	}
 	for _, o := range k.outs {
 		if k.c.isGone() {
-			o.f.Close()
+			o.close()
 		}
 	}
 }

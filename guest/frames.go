@@ -12,7 +12,8 @@ const (
 	maxVersion = 1
 
 	headerSize = 9
-	maxFrame   = 256 << 10 // payload of every frame but START
+	maxFrame   = 256 << 10 // payload of every frame but START, OUT and ERR
+	maxOutput  = 512 << 10 // of OUT and ERR
 	maxStart   = 1 << 20
 	maxStreams = 512
 )

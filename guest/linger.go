@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"io"
 	"sync/atomic"
 	"syscall"
@@ -30,41 +29,18 @@ func (l *lingering) enter() bool {
 
 func (l *lingering) leave() { l.threads.Add(-1) }
 
-// poll says whether one of the events is there, or comes in time when told to linger. At once when too many threads do.
-func (l *lingering) poll(files []unix.PollFd, linger bool) bool {
+// poll returns those of the events that are there, or come in time when told to linger. None at once when too many threads do.
+func (l *lingering) poll(fd uintptr, events int16, linger bool) int16 {
 	wait := time.Duration(0)
 	if linger && l.enter() {
 		defer l.leave()
 		wait = lingerTime
 	}
-	n, err := unix.Poll(files, int(wait.Milliseconds()))
-	return err == nil && n > 0
-}
-
-// write writes all of b to a file that does not block.
-func (l *lingering) write(file syscall.RawConn, b []byte) error {
-	var failed error
-	err := file.Write(func(fd uintptr) bool {
-		lingered := false
-		for len(b) > 0 {
-			n, err := unix.Write(int(fd), b)
-			switch {
-			case n > 0:
-				b, lingered = b[n:], false
-			case err == unix.EAGAIN:
-				// Twice in a row: a full terminal says that there is room, and takes nothing.
-				if lingered || !l.poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, true) {
-					return false // until Go's poller finds room
-				}
-				lingered = true
-			case err != unix.EINTR:
-				failed = err
-				return true
-			}
-		}
-		return true
-	})
-	return errors.Join(err, failed)
+	files := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	if n, err := unix.Poll(files, int(wait.Milliseconds())); err != nil || n == 0 {
+		return 0
+	}
+	return files[0].Revents
 }
 
 // source is a connection's input.
@@ -88,7 +64,7 @@ func newSource(in readable, l *lingering) *source {
 func (s *source) Read(p []byte) (int, error) {
 	if s.flowing {
 		_ = s.raw.Control(func(fd uintptr) { // fails if it is closed, like Read
-			s.lingering.poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, true)
+			s.lingering.poll(fd, unix.POLLIN, true)
 		})
 	}
 	n, err := s.in.Read(p)

@@ -86,9 +86,7 @@ func (k *command) applySize() {
 	if !k.pty || k.stdin == nil {
 		return
 	}
-	if raw, err := k.stdin.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = setSize(int(fd), k.rows, k.cols) }) // fails only when it has ended
-	}
+	_ = k.stdin.control(func(fd uintptr) { _ = setSize(int(fd), k.rows, k.cols) }) // fails only when it has ended
 }
 
 // attributes makes the terminal, if there is one, the controlling one of the new session.

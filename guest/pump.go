@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -64,28 +63,22 @@ func closeFiles(files ...*os.File) {
 	}
 }
 
-// growPipe is for a pipe that was full. The kernel may refuse: all pipes of a user share a limit.
-func growPipe(raw syscall.RawConn) {
-	_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe) })
-}
-
 const (
 	firstPipe = 64 << 10 // as it is made
-	largePipe = 256 << 10
+	largePipe = 512 << 10
 )
 
 // feed moves the inbox to stdin.
 func (k *command) feed() {
 	defer k.c.g.fds.put(1)
-	defer k.stdin.Close()
-	raw := rawConn(k.stdin)
+	defer k.stdin.close()
 	k.in.passBy(k.writeNow)
 	for {
 		chunk, more, ok := k.in.pop()
 		if !ok || !more {
 			return
 		}
-		if err := k.c.g.lingering.write(raw, chunk); err != nil { // the reader has gone
+		if err := k.stdin.write(chunk); err != nil { // the reader has gone
 			k.in.abandon()
 		} else {
 			k.in.consumed(len(chunk))
@@ -95,57 +88,46 @@ func (k *command) feed() {
 }
 
 // writeNow writes to stdin what goes there without waiting. What fails is left to feed.
-func (k *command) writeNow(p []byte) (n int) {
-	raw := rawConn(k.stdin)
-	_ = raw.Control(func(fd uintptr) { n, _ = unix.Write(int(fd), p) })
+func (k *command) writeNow(p []byte) int {
+	n := k.stdin.writeNow(p)
 	if n < len(p) && !k.full {
 		k.full = true
-		growPipe(raw)
+		k.stdin.grow()
 	}
-	return max(n, 0)
+	return n
 }
 
 // output moves one pipe to the connection. It holds no memory of its own: data is read only when it may be sent, straight
 // into the connection's frame.
 type output struct {
+	*file
 	k        *command
 	kind     byte
-	f        *os.File
-	raw      syscall.RawConn
-	flowing  bool          // it filled its pipe at least once
 	moved    uint64        // bytes sent; under conn.wmu
 	eof      bool          // under conn.wmu
 	progress chan struct{} // filled after each change of the two
 }
 
 func newOutput(k *command, kind byte, f *os.File) *output {
-	return &output{k: k, kind: kind, f: f, raw: rawConn(f), progress: make(chan struct{}, 1)}
-}
-
-func rawConn(f syscall.Conn) syscall.RawConn {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		panic(err) // only for a nil file
-	}
-	return raw
+	return &output{file: newFile(f, &k.c.g.lingering), k: k, kind: kind, progress: make(chan struct{}, 1)}
 }
 
 func (o *output) run() {
 	defer o.k.c.g.fds.put(1)
-	defer o.f.Close()
+	defer o.close()
 	c := o.k.c
-	for {
-		if !o.readable() {
+	for more, likely := true, false; more; {
+		if !likely && !o.readable() {
 			break
 		}
-		n, more, stalled := o.move()
-		if !more {
-			break
-		}
-		if stalled && n == 0 && !o.k.window.wait(1, c.gone) {
+		var n int
+		var stalled bool
+		n, more, stalled = o.move()
+		if stalled && !o.k.window.wait(1, c.gone) {
 			o.discard() // released, or the connection has gone
 			break
 		}
+		likely = o.flowing && n >= firstPipe // without a look, one system call less
 	}
 	if !o.k.isReleased() {
 		c.post(rOutEOF, o.k.id, newFrame(1).u8(o.kind))
@@ -156,51 +138,28 @@ func (o *output) run() {
 	o.noteProgress()
 }
 
-// readable waits until there is something to read; false at the end of the output.
-func (o *output) readable() bool {
-	data := false
-	err := o.raw.Read(func(fd uintptr) bool {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if !o.k.c.g.lingering.poll(p, o.flowing) {
-			return false
-		}
-		data = p[0].Revents&unix.POLLIN != 0
-		return true
-	})
-	return err == nil && data
-}
-
 // move sends what is there and may be sent.
 func (o *output) move() (n int, more, stalled bool) {
 	c := o.k.c
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	allowed := o.k.window.take(maxFrame)
+	allowed := o.k.window.take(maxOutput)
 	if allowed == 0 {
 		return 0, true, true
 	}
 	n, err := o.read(c.room(allowed))
 	o.k.window.giveBack(allowed - max(n, 0))
 	if n <= 0 {
-		return 0, err == syscall.EAGAIN || err == syscall.EINTR, false
+		return 0, err == unix.EAGAIN || err == unix.EINTR, false
 	}
 	c.write(encoder(c.wbuf[:headerSize+n]).seal(o.kind, o.k.id))
 	o.moved += uint64(n)
 	o.noteProgress()
 	if n >= firstPipe && !o.flowing {
-		o.flowing = true
-		growPipe(o.raw)
+		o.flow(true)
+		o.grow()
 	}
 	return n, true, false
-}
-
-// read does not wait.
-func (o *output) read(buf []byte) (n int, err error) {
-	failed := o.raw.Control(func(fd uintptr) { n, err = syscall.Read(int(fd), buf) })
-	if failed != nil {
-		return 0, failed
-	}
-	return n, err
 }
 
 // discard keeps programs that still write from blocking, until the connection has gone.
@@ -221,17 +180,6 @@ func (o *output) noteProgress() {
 	case o.progress <- struct{}{}:
 	default:
 	}
-}
-
-// pending says how many bytes are in the pipe.
-func (o *output) pending() int {
-	n := 0
-	_ = o.raw.Control(func(fd uintptr) { // fails if it is closed: then nothing is
-		if v, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
-			n = v
-		}
-	})
-	return n
 }
 
 // reached waits until so many bytes have been sent.

@@ -1,21 +1,20 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// sink is a connection's output. Small writes and sockets leave waiting to lingering. A pipe takes a large one piece by piece, as its
-// reader makes room: there the thread waits in write itself, with half the system calls of poll
-// and write, each of which is dear under gVisor.
+// sink is a connection's output. In a flow a pipe takes what is written piece by piece, as its reader makes room: there the thread waits in write
+// itself, with half the system calls of poll and write, each of which is dear under gVisor.
 type sink struct {
-	raw       syscall.RawConn
-	lingering *lingering
-	pipe      bool
+	*file
+	pipe     bool
+	blocking bool // only in a flow
 
 	mu     sync.Mutex
 	thread int // that waits in write; 0 for none
@@ -25,71 +24,81 @@ type sink struct {
 const largeWrite = 128 << 10
 
 func newSink(f *os.File, l *lingering) *sink {
-	s := &sink{raw: rawConn(f), lingering: l}
+	s := &sink{file: newFile(f, l)}
 	var st unix.Stat_t
-	_ = s.raw.Control(func(fd uintptr) { s.pipe = unix.Fstat(int(fd), &st) == nil && fileType(&st) == unix.S_IFIFO })
+	_ = s.control(func(fd uintptr) { s.pipe = unix.Fstat(int(fd), &st) == nil && fileType(&st) == unix.S_IFIFO })
 	return s
 }
 
 // write writes all of b.
 func (s *sink) write(b []byte) error {
-	if s.pipe && len(b) >= largeWrite && s.lingering.enter() {
-		n := 0
-		err := s.raw.Write(func(fd uintptr) bool { n = s.writeBlocking(int(fd), b); return true })
+	if len(b) >= largeWrite {
+		s.flow(true)
+	}
+	if s.pipe && s.flowing && s.lingering.enter() {
+		n, err := s.writeBlocking(b)
 		s.lingering.leave()
-		if err != nil {
+		if err != nil || n == len(b) {
 			return err
 		}
 		b = b[n:]
 	}
-	if len(b) == 0 {
-		return nil
+	if err := s.block(false); err != nil {
+		return err
 	}
-	return s.lingering.write(s.raw, b)
+	return s.file.write(b)
 }
 
-// writeBlocking says how much it wrote: less than all of b at an error, or once the sink was closed.
-func (s *sink) writeBlocking(fd int, b []byte) (done int) {
+// writeBlocking says how much it wrote: less than all of b at an error, which the next write meets too.
+func (s *sink) writeBlocking(b []byte) (done int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if !s.setBlocking(fd, unix.Gettid()) {
-		return 0
+	if err := s.block(true); err != nil {
+		return 0, err
 	}
-	defer s.setBlocking(fd, 0)
-	for done < len(b) {
-		n, err := unix.Write(fd, b[done:])
-		if n > 0 {
-			done += n
-		} else if err != unix.EINTR {
-			break
+	if !s.waits(unix.Gettid()) {
+		return 0, os.ErrClosed
+	}
+	defer s.waits(0)
+	err = s.control(func(fd uintptr) {
+		for done < len(b) {
+			n, err := unix.Write(int(fd), b[done:])
+			if n > 0 {
+				done += n
+			} else if err != unix.EINTR {
+				break
+			}
 		}
-	}
-	return done
+	})
+	return done, err
 }
 
-// setBlocking is for a thread that will wait, or 0. It fails when the sink was closed.
-func (s *sink) setBlocking(fd, thread int) bool {
+func (s *sink) block(on bool) error {
+	if s.blocking == on {
+		return nil
+	}
+	s.blocking = on
+	var failed error
+	err := s.control(func(fd uintptr) { failed = unix.SetNonblock(int(fd), !on) })
+	return errors.Join(err, failed)
+}
+
+// waits notes which thread does. It is false once the sink was closed.
+func (s *sink) waits(thread int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	flags := unix.O_NONBLOCK
-	if thread != 0 {
-		flags = 0
-	}
-	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags)
 	s.thread = thread
-	return err == nil
+	return !s.closed
 }
 
 // close lets nobody wait any more: a write that is cut short by the signal, or begins after it, does not block.
 func (s *sink) close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.closed = true
 	if s.thread != 0 {
-		_ = s.raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETFL, unix.O_NONBLOCK) })
+		_ = s.control(func(fd uintptr) { _ = unix.SetNonblock(int(fd), true) })
 		_ = unix.Tgkill(os.Getpid(), s.thread, unix.SIGURG) // Go's runtime handles it, and makes nothing of it
 	}
+	s.mu.Unlock()
+	s.file.close()
 }

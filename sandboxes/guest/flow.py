@@ -8,13 +8,15 @@ from collections import deque
 from sandboxes.guest.protocol import Violation
 
 #: Bytes of credit given out on a connection, all streams together.
-TOTAL = 4 << 20
+TOTAL = 8 << 20
 #: What every stream has for certain, however many are open: room for 512 of them comes off the shared part.
 FLOOR = 2 << 10
 MAX_STREAMS = 512
 _SHARED = TOTAL - MAX_STREAMS * FLOOR
 #: What the window of a steady flow grows to. With half as much, a flow out of a cluster stops while credit is on its way.
-LARGE_WINDOW = 2 << 20
+LARGE_WINDOW = 4 << 20
+#: That of a terminal. What is on its way still comes after a Ctrl-C.
+TERMINAL_WINDOW = 2 << 20
 #: What a window shrinks to when others need room.
 _SMALL_WINDOW = 64 << 10
 _SMALL_PIECE = 4 << 10

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sandboxes.errors import GuestLost, SandboxError
 from sandboxes.guest import protocol as wire
 from sandboxes.guest.connection import Connection
-from sandboxes.guest.flow import LARGE_WINDOW, Pieces, Waiters, Window
+from sandboxes.guest.flow import LARGE_WINDOW, TERMINAL_WINDOW, Pieces, Waiters, Window
 from sandboxes.guest.protocol import MAX_FRAME, MAX_START, U32, Command, Exit, ExitKind, Killed, Send, Violation
 
 _FIRST_WINDOW = 64 << 10
@@ -57,7 +57,7 @@ class Process:
         """Sends START. Raises ``CannotStart`` when the command is too long to be sent."""
         self.pid = 0
         self._connection = connection
-        self._window = Window(connection.budget, _FIRST_WINDOW, LARGE_WINDOW)
+        self._window = Window(connection.budget, _FIRST_WINDOW, TERMINAL_WINDOW if command.pty else LARGE_WINDOW)
         payload = wire.start_payload(command, self._window.first)
         if len(payload) > MAX_START:
             self._window.close()

@@ -11,7 +11,8 @@ from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 VERSION = 1
-MAX_FRAME = 256 << 10  #: bytes of payload, but for START
+MAX_FRAME = 256 << 10  #: bytes of payload, but for START, OUT and ERR
+MAX_OUTPUT = 512 << 10  #: of OUT and ERR
 MAX_START = 1 << 20
 
 HEADER = struct.Struct(">IBI")
@@ -268,6 +269,11 @@ def error_text(errno: int, text: bytes) -> str:
 _OUTPUT = (OUT, ERR)
 
 
+def _check_length(kind: int, length: int) -> None:
+    if length > (MAX_OUTPUT if kind in _OUTPUT else MAX_FRAME):
+        raise Violation(f"a frame of {length} bytes")
+
+
 class Parser:
     """Cuts a byte stream into frames, whatever way it is split.
 
@@ -294,7 +300,7 @@ class Parser:
         while end - start >= 9:
             length, kind, stream = HEADER.unpack_from(data, start)
             if length > MAX_FRAME:
-                raise Violation(f"a frame of {length} bytes")
+                _check_length(kind, length)
             body = start + 9
             if end - body < length:
                 if kind in _OUTPUT and end > body:
@@ -316,7 +322,7 @@ class Parser:
                 return taken
         length, kind, stream = HEADER.unpack_from(partial)
         if length > MAX_FRAME:
-            raise Violation(f"a frame of {length} bytes")
+            _check_length(kind, length)
         missing: int = min(9 + length - len(partial), len(data) - taken)
         if kind in _OUTPUT and missing:
             self._partial = bytearray()

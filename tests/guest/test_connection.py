@@ -169,7 +169,8 @@ async def test_close_ends_what_is_running(scripted: Scripted) -> None:
         frame(wire.ERROR, 1, wire.string(b"no")),
         frame(wire.ERROR, 0, wire.string(b"no")),
         wire.HEADER.pack(0xFFFF_FFFF, wire.OUT, 1),
-        wire.HEADER.pack(wire.MAX_FRAME + 1, wire.OUT, 1),
+        wire.HEADER.pack(wire.MAX_OUTPUT + 1, wire.OUT, 1),
+        wire.HEADER.pack(wire.MAX_FRAME + 1, wire.EXIT, 1),
     ],
 )
 async def test_a_violation_ends_the_connection(scripted: Scripted, hostile: bytes) -> None:

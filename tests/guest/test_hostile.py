@@ -47,7 +47,7 @@ ids = st.integers(0, 3)
 numbers = st.integers(0, 0xFFFF_FFFF)
 well_formed = st.one_of(
     st.tuples(st.just(wire.STARTED), st.integers(1, 9).map(lambda n: struct.pack(">I", n))),
-    st.tuples(st.sampled_from([wire.OUT, wire.ERR]), st.integers(1, wire.MAX_FRAME).map(bytes)),
+    st.tuples(st.sampled_from([wire.OUT, wire.ERR]), st.integers(1, wire.MAX_OUTPUT).map(bytes)),
     st.tuples(st.just(wire.OUT), st.lists(st.binary(min_size=1, max_size=5).map(entry)).map(b"".join)),
     st.tuples(st.just(wire.OUTEOF), st.sampled_from([b"\x83", b"\x84"])),
     st.tuples(st.just(wire.CREDIT), numbers.map(lambda n: struct.pack(">I", n))),
@@ -152,10 +152,11 @@ def test_frames_do_not_depend_on_how_they_are_cut(sent: list[tuple[int, int, byt
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(wire.MAX_FRAME + 1, 0xFFFF_FFFF), st.integers(1, 9))
-def test_a_huge_frame_is_refused_at_its_header(length: int, split: int) -> None:
+@given(st.sampled_from([(wire.OUT, wire.MAX_OUTPUT), (wire.EXIT, wire.MAX_FRAME)]), st.integers(1), st.integers(1, 9))
+def test_a_huge_frame_is_refused_at_its_header(most: tuple[int, int], excess: int, split: int) -> None:
     parser = Parser(lambda *_: None, lambda *_: None)
-    header = HEADER.pack(length, wire.OUT, 1)
+    kind, length = most
+    header = HEADER.pack(min(length + excess, 0xFFFF_FFFF), kind, 1)
     try:
         parser.feed(memoryview(header[:split]))
         parser.feed(memoryview(header[split:]))
