@@ -74,7 +74,7 @@ async def _node_of(name: str, pods: Pods) -> str:
     """The address of the node of pod ``name``."""
     try:
         async with asyncio.timeout(_ADDRESS_WITHIN):
-            return reasons.node_address(await pods.until(name, lambda pod: bool(reasons.node_address(pod))))
+            return reasons.node_address(await pods.until(name, reasons.node_address))
     except TimeoutError:
         raise EngineError(f"Its node did not say its address within {_ADDRESS_WITHIN:.0f} s.") from None
 

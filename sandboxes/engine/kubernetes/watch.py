@@ -66,8 +66,8 @@ class Pods:
             if not self._changes[name]:
                 del self._changes[name]
 
-    async def until(self, name: str, holds: Callable[[Pod], bool]) -> Pod:
-        """The pod ``name``, as soon as ``holds`` of it."""
+    async def until(self, name: str, holds: Callable[[Pod], object]) -> Pod:
+        """The pod ``name``, as soon as ``holds`` is true of it."""
         with self.follow(name) as change:
             while (pod := self.get(name)) is None or not holds(pod):
                 await change.wait()
