@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from sandboxes.engine.oci.config import TENANT_ID, Paths
@@ -60,12 +61,8 @@ class LoopDisks:
     async def release(self, name: str) -> None:
         target = self._paths.mounts / name
         images = await asyncio.to_thread(self._images_at, target)
-        await self._umount(target)
-        for image in {*images, self._own(name)}:
-            await self._detach(image)
+        await self._dismount(target, {*images, self._own(name)})
         self._own(name).unlink(missing_ok=True)
-        if target.exists():
-            target.rmdir()
 
     def names(self) -> set[str]:
         return sandbox_names(self._paths.mounts) | sandbox_names(self._paths.disks, ".img")
@@ -128,18 +125,11 @@ class LoopDisks:
         at.mkdir(mode=0o700)
         await self._mount(image, at)
         (at / "lost+found").rmdir()
-        await self._unmount_format(image)
-
-    async def _unmount_format(self, image: Path) -> None:
-        at = image.with_suffix(".mnt")
-        await self._umount(at)
-        await self._detach(image)
-        if at.exists():
-            at.rmdir()
+        await self._dismount(at, {image})
 
     async def _let_go(self, image: Path) -> None:
         """Remove an image that was being formatted, if there is one."""
-        await self._unmount_format(image)
+        await self._dismount(image.with_suffix(".mnt"), {image})
         image.unlink(missing_ok=True)
 
     async def _mount(self, image: Path, target: Path) -> None:
@@ -158,11 +148,16 @@ class LoopDisks:
                 await asyncio.sleep(_PAUSE)
             tries += 1
 
-    async def _detach(self, image: Path) -> None:
-        """Wait until the loop device that the mount made is gone; it detaches itself with the last user of the file system."""
+    async def _dismount(self, target: Path, images: Collection[Path]) -> None:
+        """Wait until there is neither a mount at ``target`` nor a directory, and no loop device of ``images``.
+
+        Such a device detaches itself with the last user of the file system. A mount may be made only now, by a tool whose control plane
+        was killed.
+        """
         for tries in range(_DETACH_TRIES):
-            devices = await asyncio.to_thread(_loops, image)
-            if not devices:
+            await self._umount(target)
+            devices = [device for image in images for device in await asyncio.to_thread(_loops, image)]
+            if not devices and _removed(target):
                 return
             if tries == _DETACH_TRIES // 2:
                 for device in devices:  # one that a crash left between making and mounting it
@@ -182,6 +177,19 @@ async def _in_use(image: Path) -> bool:
 
 def _is_mounted(target: Path) -> bool:
     return any(mount.target == str(target) for mount in read_mounts())
+
+
+def _removed(directory: Path) -> bool:
+    """Whether it is gone; a mount point stays."""
+    try:
+        directory.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return False
+        raise
+    return True
 
 
 def _loops(image: Path) -> list[str]:
