@@ -104,22 +104,34 @@ func (w *workspace) openRead(p string) (int, status, error) {
 		return -1, status{}, err
 	}
 	defer unix.Close(path)
-	var st unix.Stat_t
-	if err := unix.Fstat(path, &st); err != nil {
+	if _, err := statRegular(path); err != nil { // to open something else may have effects
 		return -1, status{}, err
-	}
-	switch fileType(&st) {
-	case unix.S_IFREG:
-	case unix.S_IFDIR:
-		return -1, status{}, unix.EISDIR
-	default:
-		return -1, status{}, errNotRegular
 	}
 	fd, err := unix.Open(procFD(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, status{}, err
 	}
-	return fd, statusOf(&st), nil
+	// gVisor opens what has taken the file's name meanwhile.
+	st, err := statRegular(fd)
+	if err != nil {
+		unix.Close(fd)
+		return -1, status{}, err
+	}
+	return fd, st, nil
+}
+
+func statRegular(fd int) (status, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return status{}, err
+	}
+	switch fileType(&st) {
+	case unix.S_IFREG:
+		return statusOf(&st), nil
+	case unix.S_IFDIR:
+		return status{}, unix.EISDIR
+	}
+	return status{}, errNotRegular
 }
 
 // errnoOf finds the errno in a wrapped error, or returns the error itself.

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from sandboxes.engine.base import Engine
-from sandboxes.guest import Guest
+from sandboxes.guest import Command, Guest, Output
 
 from .support import reached
 from .target import Target
@@ -37,6 +37,30 @@ async def test_root_is_read_only_and_the_workdir_is_not(guest: Guest, sh):
         assert (await sh(guest, f": > {path}")).code != 0, path
     for path in ("file", "/tmp/file", "/run/file", "/dev/shm/file", "/var/tmp/file"):
         assert (await sh(guest, f"echo ok > {path} && cat {path}")).stdout == b"ok\n", path
+
+
+REPLACE = b"""
+import os
+for turn in range(1 << 60):
+    with open("new", "w") as file:
+        file.write("short" if turn % 2 else "a longer text")
+    os.rename("new", "file")
+    if turn == 0:
+        print("began", flush=True)
+"""
+
+
+async def test_a_file_that_is_replaced_again_and_again_is_read_whole(guest: Guest, target: Target):
+    replacing = await guest.start(Command([b"python3", b"-c", REPLACE], target.workdir.encode(), {b"PATH": b"/usr/bin:/bin"}))
+    assert await replacing.read() == Output(1, b"began\n")
+    for _ in range(1000):
+        reader = await guest.read(f"{target.workdir}/file".encode())
+        content = b"".join([chunk async for chunk in reader])
+        await reader.aclose()
+        assert content in (b"short", b"a longer text")
+        assert reader.stat.size == len(content)
+    assert (await replacing.kill()).left == 0
+    replacing.release()
 
 
 async def test_only_loopback(guest: Guest, target: Target, sh):
